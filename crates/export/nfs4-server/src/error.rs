@@ -44,6 +44,7 @@ impl From<Error> for OpError {
             Error::Io(source) => return OpError::Fault(Status::IO, source),
             // RFC 8881 §15.1.1.3.
             Error::Resources(source) => return OpError::Fault(Status::DELAY, source),
+            Error::NameChanged => Status::DELAY,
             Error::NotFound => Status::NOENT,
             Error::Access => Status::ACCESS,
             Error::Permission => Status::PERM,

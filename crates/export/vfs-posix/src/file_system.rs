@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use vouch_vfs::rights::{EXECUTE, READ};
 use vouch_vfs::{
     Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
-    DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FileType, Home,
-    Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Quota, Renamed, Result,
-    SetAttributes, Space, SystemId, Traits, XattrHow,
+    DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FileType,
+    FilesToRename, Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Quota,
+    Renamed, Result, SetAttributes, Space, SystemId, Traits, XattrHow,
 };
 
 use crate::attributes::stat;
@@ -212,8 +212,9 @@ impl FileSystem for PosixFs {
         caller: &Caller,
         directory: &FileId,
         name: Name<'_>,
+        expected: Option<&FileId>,
     ) -> Result<(DirectoryChange, Option<FileId>)> {
-        self.inner.remove(caller, directory, name)
+        self.inner.remove(caller, directory, name, expected)
     }
 
     fn remove_incomplete(
@@ -233,8 +234,9 @@ impl FileSystem for PosixFs {
         from_name: Name<'_>,
         to: &FileId,
         to_name: Name<'_>,
+        expected: Option<&FilesToRename>,
     ) -> Result<Renamed> {
-        self.inner.rename(caller, from, from_name, to, to_name)
+        self.inner.rename(caller, from, from_name, to, to_name, expected)
     }
 
     fn set_attributes(

@@ -7,8 +7,8 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use vouch_vfs::{
     AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, Error,
-    FileId, FileType, Name, NewNode, OpenAccess, Renamed, Result, SetAttributes, SetTime, Time,
-    mutant,
+    FileId, FileType, FilesToRename, Name, NewNode, OpenAccess, Renamed, Result, SetAttributes,
+    SetTime, Time, mutant,
 };
 
 use crate::attributes::{file_type, stat, stat_name};
@@ -301,6 +301,7 @@ impl Inner {
         caller: &Caller,
         directory: &FileId,
         name: Name<'_>,
+        expected: Option<&FileId>,
     ) -> Result<(DirectoryChange, Option<FileId>)> {
         self.changeable()?;
         let directory = self.node(directory)?;
@@ -309,6 +310,9 @@ impl Inner {
         let _locked = directory_lock::lock(&directory.id, self.home(&directory.id));
         let (victim, change) = self.changing(&directory, || {
             let victim = self.file_losing_name(&directory, &name)?.ok_or(Error::NotFound)?;
+            if expected.is_some_and(|expected| *expected != victim.id) {
+                return Err(Error::NameChanged);
+            }
             let flags = if victim.is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             fs::unlinkat(&directory, &*name, flags).or_error()?;
             Ok(victim)
@@ -323,6 +327,7 @@ impl Inner {
         from_name: Name<'_>,
         to: &FileId,
         to_name: Name<'_>,
+        expected: Option<&FilesToRename>,
     ) -> Result<Renamed> {
         self.changeable()?;
         let from = self.node(from)?;
@@ -339,6 +344,12 @@ impl Inner {
             self.changing(&to, || {
                 let victim = self.file_losing_name(&to, &to_name)?;
                 let moved = self.file_losing_name(&from, &from_name)?.ok_or(Error::NotFound)?;
+                let replaced = victim.as_ref().map(|victim| victim.id);
+                if expected.is_some_and(|expected| {
+                    *expected != FilesToRename { moved: moved.id, replaced }
+                }) {
+                    return Err(Error::NameChanged);
+                }
                 if mutant("rename-refuses-existing-name") && victim.is_some() {
                     return Err(Error::Exists);
                 }

@@ -265,7 +265,7 @@ fn check_confinement(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
                 FileType::Directory,
                 "no file is created through a link"
             );
-            let _ = fs.remove(&me, &id, name("made"));
+            let _ = fs.remove(&me, &id, name("made"), None);
         }
         if let Ok(parent) = fs.parent(&me, &id, Blocking::Allowed) {
             assert_eq!(parent, root);

@@ -5,9 +5,9 @@ use vouch_tree::Content;
 use vouch_tree_client::Tree;
 use vouch_vfs::{
     Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
-    DirectoryChange, DirectoryWatch, Error, FileId, FileSystem, Home, NAME_LEN_MAX, Name, NewNode,
-    OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits,
-    XattrHow,
+    DirectoryChange, DirectoryWatch, Error, FileId, FileSystem, FilesToRename, Home, NAME_LEN_MAX,
+    Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes,
+    Space, Traits, XattrHow,
 };
 
 use crate::core::{CallContext, Core, split};
@@ -273,6 +273,7 @@ impl FileSystem for TreeFs {
         caller: &Caller,
         directory: &FileId,
         _name: Name<'_>,
+        _expected: Option<&FileId>,
     ) -> Result<(DirectoryChange, Option<FileId>)> {
         Err(self.refuse(caller, directory))
     }
@@ -294,6 +295,7 @@ impl FileSystem for TreeFs {
         _from_name: Name<'_>,
         to: &FileId,
         _to_name: Name<'_>,
+        _expected: Option<&FilesToRename>,
     ) -> Result<Renamed> {
         match self.refuse(caller, from) {
             Error::ReadOnly => Err(self.refuse(caller, to)),

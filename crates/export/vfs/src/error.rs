@@ -57,6 +57,8 @@ pub enum Error {
     Busy,
     #[error("operation not supported")]
     NotSupported,
+    #[error("another file has the name")]
+    NameChanged,
     #[error("would have to wait")]
     WouldBlock,
     #[error("out of resources: {0}")]

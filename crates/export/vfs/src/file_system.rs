@@ -115,6 +115,13 @@ pub struct Renamed {
     pub replaced: Option<FileId>,
 }
 
+/// The files that a caller found under the two names of a rename.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilesToRename {
+    pub moved: FileId,
+    pub replaced: Option<FileId>,
+}
+
 pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
     /// Position after this entry, at least 3, valid while the entry stays.
@@ -236,11 +243,13 @@ pub trait FileSystem: Send + Sync {
         name: Name<'_>,
     ) -> Result<DirectoryChange>;
 
+    /// With `expected`, no other file. Errors: NameChanged if another has the name.
     fn remove(
         &self,
         caller: &Caller,
         directory: &FileId,
         name: Name<'_>,
+        expected: Option<&FileId>,
     ) -> Result<(DirectoryChange, Option<FileId>)>;
 
     /// Removes the file only if the name is still its own. Leaves other files and non-empty
@@ -253,6 +262,7 @@ pub trait FileSystem: Send + Sync {
         id: &FileId,
     ) -> Result<()>;
 
+    /// With `expected`, no other files. Errors: NameChanged if others have the names.
     fn rename(
         &self,
         caller: &Caller,
@@ -260,6 +270,7 @@ pub trait FileSystem: Send + Sync {
         from_name: Name<'_>,
         to: &FileId,
         to_name: Name<'_>,
+        expected: Option<&FilesToRename>,
     ) -> Result<Renamed>;
 
     /// All or nothing if possible; otherwise in the order size, owner, mode, times, up to the first

@@ -27,7 +27,8 @@ pub use error::{Error, Result};
 pub use file_id::{FILE_ID_LEN_MAX, FileId, Home, SystemId};
 pub use file_system::{
     AccessOverride, ChangeListener, CreateHow, Created, DirectoryChange, DirectoryEntry,
-    DirectoryWatch, FileSystem, NewNode, Quota, QuotaEnforcement, Renamed, Space, Traits, XattrHow,
+    DirectoryWatch, FileSystem, FilesToRename, NewNode, Quota, QuotaEnforcement, Renamed, Space,
+    Traits, XattrHow,
 };
 pub use mutant::mutant;
 pub use name::{NAME_LEN_MAX, Name};

@@ -53,7 +53,7 @@ fn full_disk_and_cold_data_are_reported() {
     assert!(matches!(made.open.commit(0, 0, Blocking::Forbidden), Err(Error::WouldBlock)));
     assert!(made.open.commit(0, 0, Blocking::Allowed).is_ok());
     assert_eq!((fs.open_count(), fs.file_count()), (1, 2));
-    fs.remove(&Caller::root(), &fs.root(), name).expect("the removal succeeds");
+    fs.remove(&Caller::root(), &fs.root(), name, None).expect("the removal succeeds");
     drop(made);
     assert_eq!((fs.open_count(), fs.file_count()), (0, 1));
 }

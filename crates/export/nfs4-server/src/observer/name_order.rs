@@ -1,7 +1,5 @@
 //! The observer must see name changes at once and in order, to know where each file is.
 
-use std::sync::atomic::AtomicU64;
-
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vouch_vfs::Blocking;
 
@@ -9,7 +7,6 @@ use vouch_vfs::Blocking;
 #[derive(Debug, Default)]
 pub struct NameOrder {
     turn: RwLock<()>,
-    pub(crate) changes: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

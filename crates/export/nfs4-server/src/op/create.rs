@@ -59,7 +59,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
                 &settings.set,
             )
         },
-        |(id, ..), _| {
+        |(id, ..)| {
             named = *id;
             NameChange::Created(&named, (&directory.id, args.name.0))
         },

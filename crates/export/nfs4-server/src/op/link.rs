@@ -31,7 +31,7 @@ pub(crate) fn link(context: &mut CompoundContext<'_>, args: &LinkArgs<'_>) -> Op
         &directory,
         Turn::Exclusive,
         || directory.files().link(&directory.grant.caller, &file.id, &directory.id, name),
-        |_, _| NameChange::Linked(&file.id, (&directory.id, args.name.0)),
+        |_| NameChange::Linked(&file.id, (&directory.id, args.name.0)),
     )?;
     context.must_sync(&directory.grant, &[file.id, directory.id]);
     Results::Link(Ok(LinkOk { change: change_info(change) })).encode(context.out);

@@ -2,16 +2,24 @@
 
 use vouch_nfs4::op::{RenameArgs, RenameOk, Results};
 use vouch_nfs4::{ChangeId, ChangeInfo, Status};
-use vouch_vfs::{Attributes, Error, FileId};
+use vouch_vfs::{Attributes, Error, FileId, FilesToRename};
 
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::{OpError, OpResult};
-use crate::files::delegation_conflict;
+use crate::files::delegation_conflict::{self, RETRIES_OF_NAMES};
 use crate::files::file_ref::FileRef;
 use crate::observer::interface::NameChange;
 use crate::observer::name_order::Turn;
 
 pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -> OpResult {
+    rename_found(context, args, RETRIES_OF_NAMES)
+}
+
+fn rename_found(
+    context: &mut CompoundContext<'_>,
+    args: &RenameArgs<'_>,
+    retries: u32,
+) -> OpResult {
     let from = context.saved_file(Status::ROFS)?;
     let to = context.current_file(Status::ROFS)?;
     crate::files::directory::require_directory(context, &from)?;
@@ -25,7 +33,6 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     crate::files::directory::require_no_junction(context, &from, old)?;
     crate::files::directory::require_no_junction(context, &to, new)?;
     let caller = &to.grant.caller;
-    let changes = context.name_changes(to.grant.site.export.id);
     let (moved, _) = from.files().lookup(caller, &from.id, old, context.blocking)?;
     let replaced = match to.files().lookup(caller, &to.id, new, context.blocking) {
         Ok(found) => Some(found),
@@ -40,23 +47,18 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     }
     delegation_conflict::recall_for_names(context, &from)?;
     delegation_conflict::recall_for_names(context, &to)?;
-    recall_before_rename(context, &from.with(moved), &to, replaced)?;
-    let blocking = context.blocking;
-    let mut named = moved;
+    recall_before_rename(context, &from.with(moved), &to, replaced.as_ref())?;
+    let expected = FilesToRename { moved, replaced: replaced.as_ref().map(|(id, _)| *id) };
     let renamed = context.change_names(
         &to,
         Turn::Exclusive,
-        || to.files().rename(caller, &from.id, old, &to.id, new),
-        |_, before| {
-            // Another file may have the old name by now.
-            if changes != Some(before)
-                && let Ok((found, _)) = to.files().lookup(caller, &to.id, new, blocking)
-            {
-                named = found;
-            }
-            NameChange::Renamed(&named, (&from.id, args.old.0), (&to.id, args.new.0))
-        },
+        || to.files().rename(caller, &from.id, old, &to.id, new, Some(&expected)),
+        |_| NameChange::Renamed(&moved, (&from.id, args.old.0), (&to.id, args.new.0)),
     );
+    // Other files at the names by now may have delegations, and are looked up again.
+    if retries > 0 && matches!(renamed, Err(Error::NameChanged)) {
+        return rename_found(context, args, retries - 1);
+    }
     let renamed = renamed.map_err(|error| match error {
         // §18.26.3.
         Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => {
@@ -83,16 +85,16 @@ fn recall_before_rename(
     context: &mut CompoundContext<'_>,
     moved: &FileRef,
     to: &FileRef,
-    replaced: Option<(FileId, Attributes)>,
+    replaced: Option<&(FileId, Attributes)>,
 ) -> Result<(), OpError> {
-    if let Some((_, attributes)) = &replaced
+    if let Some((_, attributes)) = replaced
         && attributes.links == 1
     {
         crate::files::open_file::may_free(context, attributes.size)?;
     }
     delegation_conflict::recall_for_change(context, moved)?;
     if let Some((id, _)) = replaced {
-        delegation_conflict::recall_for_change(context, &to.with(id))?;
+        delegation_conflict::recall_for_change(context, &to.with(*id))?;
     }
     Ok(())
 }

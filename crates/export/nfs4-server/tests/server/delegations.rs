@@ -2,8 +2,9 @@
 
 use vouch_nfs4::op::{Delegation, OpenResultFlags};
 use vouch_nfs4::{CallbackHead, ChangeId, Fattr, ReplyWriter, Time, cb};
-use vouch_oncrpc::{Accepted, Call, Reply};
+use vouch_oncrpc::{Accepted, Reply};
 
+use crate::name_order::with_call_blocked;
 use crate::prelude::*;
 
 pub(crate) fn open_with_want(
@@ -32,7 +33,7 @@ pub(crate) fn bind_backchannel(client: &Client<'_>) {
 }
 
 fn getattr_reply(record: &[u8], attrs: Fattr<'_>) -> Vec<u8> {
-    let call = Call::decode(record).expect("a callback is a call");
+    let call = vouch_oncrpc::Call::decode(record).expect("a callback is a call");
     let mut r = Reader::new(call.args);
     let head = CallbackHead::decode(&mut r).unwrap();
     let Ok(cb::Args::Sequence(sequence)) = cb::Args::decode(head.minor, &mut r) else {
@@ -295,7 +296,7 @@ fn timestamp_delegation_requires_owner_and_minor_version_2() {
 
 fn recall_count(effects: &[Effect]) -> usize {
     let is_recall = |record: &[u8]| {
-        let call = Call::decode(record).expect("a callback is a call");
+        let call = vouch_oncrpc::Call::decode(record).expect("a callback is a call");
         let mut r = Reader::new(call.args);
         let head = CallbackHead::decode(&mut r).unwrap();
         (0..head.count)
@@ -362,5 +363,36 @@ fn truncating_open_keeps_own_delegation() {
         let (_, _, delegation) =
             open_with_want(&mut holder, ShareAccess::WANT_WRITE_DELEG, Some(&empty));
         assert!(!matches!(delegation, Delegation::Read(_)), "{delegation:?}");
+    }
+}
+
+// Another file may get the name between the lookup of a change and the change (RFC 8881 §10.4.4).
+#[test]
+fn changes_of_names_recall_delegations_granted_meanwhile() {
+    let renaming: &[Args<'_>] = &[Args::Savefh, rename("a", "f")];
+    for (call, change) in [(Call::Rename, renaming), (Call::Remove, &[remove("f")])] {
+        let fixture = Fixture::new();
+        let [mut holder, mut other] = fixture.clients(["holder", "other"]);
+        for name in ["a", "f", "g"] {
+            let stateid = other.create(name);
+            assert_eq!(other.status(&["export", name], &[close(stateid)]), Status::OK);
+        }
+        fixture.now_ms.store(60_000, std::sync::atomic::Ordering::Relaxed);
+        for client in [&mut holder, &mut other] {
+            assert_eq!(client.run(&[]).0, Status::OK);
+        }
+        bind_backchannel(&holder);
+        let mut stateid = None;
+        let status = with_call_blocked(&fixture, &mut other, call, change, || {
+            let moving = [Args::Savefh, rename("g", "f")];
+            assert_eq!(holder.status(&["export"], &moving), Status::OK);
+            let opened = open_with_want(&mut holder, ShareAccess::WANT_WRITE_DELEG, None);
+            let Delegation::Write(delegation) = opened.2 else { panic!("{opened:?}") };
+            stateid = Some(delegation.stateid);
+        });
+        assert_eq!(status, Status::DELAY, "{call:?}");
+        let back = Args::Delegreturn(op::DelegreturnArgs { stateid: stateid.unwrap() });
+        assert_eq!(holder.status(&["export", "f"], &[back]), Status::OK);
+        assert_eq!(other.status(&["export"], change), Status::OK);
     }
 }

@@ -124,7 +124,7 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     );
 }
 
-fn with_call_blocked(
+pub(crate) fn with_call_blocked(
     fixture: &Fixture,
     client: &mut Client<'_>,
     call: Call,

@@ -74,7 +74,7 @@ fn close_frees_only_unnamed_files() {
         assert_eq!(open.frees_when_closed(), 0);
         let me = open.caller.clone();
         let (_, gone) =
-            fs.remove(&me, &fs.root(), Name::new(b"f").expect("the name is valid")).unwrap();
+            fs.remove(&me, &fs.root(), Name::new(b"f").expect("the name is valid"), None).unwrap();
         assert_eq!(gone, Some(open.node.id));
         assert_eq!(open.frees_when_closed(), 1 << 20);
     });

@@ -3,9 +3,9 @@ use std::sync::Arc;
 
 use vouch_vfs::{
     Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
-    DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, Home, Name,
-    NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Quota, Renamed, Result, SetAttributes,
-    Space, SystemId, Traits, XattrHow,
+    DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FilesToRename,
+    Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Quota, Renamed, Result,
+    SetAttributes, Space, SystemId, Traits, XattrHow,
 };
 
 use super::identity::{SnapshotOrLive, WITHIN_FROM, Within, virtual_number};
@@ -221,10 +221,11 @@ impl FileSystem for SnapshotFs {
         caller: &Caller,
         directory: &FileId,
         name: Name<'_>,
+        expected: Option<&FileId>,
     ) -> Result<(DirectoryChange, Option<FileId>)> {
         check_live(&[directory])?;
         check_old_name(name)?;
-        self.live.remove(caller, directory, name)
+        self.live.remove(caller, directory, name, expected)
     }
 
     fn remove_incomplete(
@@ -245,11 +246,12 @@ impl FileSystem for SnapshotFs {
         from_name: Name<'_>,
         to: &FileId,
         to_name: Name<'_>,
+        expected: Option<&FilesToRename>,
     ) -> Result<Renamed> {
         check_live(&[from, to])?;
         check_old_name(from_name)?;
         check_new_name(to_name)?;
-        self.live.rename(caller, from, from_name, to, to_name)
+        self.live.rename(caller, from, from_name, to, to_name, expected)
     }
 
     fn set_attributes(

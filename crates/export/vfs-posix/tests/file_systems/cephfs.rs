@@ -74,7 +74,7 @@ fn identities_hold_on_every_mount() {
         };
         assert_eq!(read(&second), b"text");
         first
-            .rename(&root, &directory, named("file"), &first.root(), named("moved"))
+            .rename(&root, &directory, named("file"), &first.root(), named("moved"), None)
             .expect("renaming succeeds");
         drop((first, made.open));
         drop(mounted);
@@ -82,7 +82,7 @@ fn identities_hold_on_every_mount() {
         let _mounted = cluster.mount(&one);
         let first = export(&one, Options::default());
         assert_eq!(read(&first), b"text", "after a new mount and a restart of the MDS");
-        second.remove(&root, &second.root(), named("moved")).expect("the removal succeeds");
+        second.remove(&root, &second.root(), named("moved"), None).expect("the removal succeeds");
         refused!(first.attributes_of(&made.id), Stale);
     });
 }

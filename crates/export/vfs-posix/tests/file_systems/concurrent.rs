@@ -24,8 +24,8 @@ fn object_that_is_moved_at_once_was_made() {
             threads.spawn(move || {
                 while !is_done.load(Ordering::Relaxed) {
                     for outcome in [
-                        fs.rename(&me(), root, name("made"), root, name(moved)).map(drop),
-                        fs.remove(&me(), root, name(moved)).map(drop),
+                        fs.rename(&me(), root, name("made"), root, name(moved), None).map(drop),
+                        fs.remove(&me(), root, name(moved), None).map(drop),
                     ] {
                         assert!(matches!(outcome, Ok(()) | Err(Error::NotFound)), "{outcome:?}");
                     }
@@ -57,7 +57,8 @@ fn removed_file_is_stale_while_its_inode_number_is_given_again() {
         .map(|number| {
             let name = format!("old {number}");
             let made = fs.new_file(&me(), &root, &name, 0o600).expect("a file").id;
-            fs.remove(&me(), &root, Name::new(name.as_bytes()).expect("a name")).expect("removed");
+            fs.remove(&me(), &root, Name::new(name.as_bytes()).expect("a name"), None)
+                .expect("removed");
             made
         })
         .collect();

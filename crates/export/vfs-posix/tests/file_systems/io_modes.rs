@@ -51,7 +51,7 @@ fn resident_after_stream(root: &Path, mode: IoMode) -> u64 {
     let shown = run("fincore", ["-b", "-n", "-o", "RES", &path.to_string_lossy()]);
     let resident = shown.expect("fincore answers").trim().parse().expect("a number");
     for (fs, name) in [(&plain, "used"), (&fs, "stream")] {
-        fs.remove(&Caller::root(), &fs.root(), named(name)).expect("removal succeeds");
+        fs.remove(&Caller::root(), &fs.root(), named(name), None).expect("removal succeeds");
     }
     resident
 }
@@ -89,7 +89,7 @@ fn write_and_read_odd_lengths(root: &Path) {
         offset += len;
     }
     assert_eq!(content(&*made.open), data[..offset]);
-    fs.remove(&Caller::root(), &fs.root(), named("odd")).expect("removal succeeds");
+    fs.remove(&Caller::root(), &fs.root(), named("odd"), None).expect("removal succeeds");
 }
 
 /// A control group of version 1 or 2, which ends with the value.

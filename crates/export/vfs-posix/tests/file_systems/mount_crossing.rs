@@ -64,12 +64,12 @@ fn mounted_file_system_has_own_fsid_and_rights() {
             sub
         );
         refused!(
-            fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside")),
+            fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside"), None),
             CrossesFileSystems
         );
         let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("the file exists");
         refused!(fs.link(&one, &beside, &sub, named("beside")), CrossesFileSystems);
-        refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
+        refused!(fs.remove(&Caller::root(), &fs.root(), named("sub"), None), Busy);
 
         drop((fs, made.open));
         let fs = export(&root, crossing());
@@ -152,7 +152,7 @@ fn uncrossed_mount_point_shows_empty_directory() {
             refused!(fs.new_file(who, &sub, "new", 0o600), ReadOnly);
             refused!(fs.new_directory(who, &sub, "new", 0o700), ReadOnly);
         }
-        refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
+        refused!(fs.remove(&Caller::root(), &fs.root(), named("sub"), None), Busy);
         let (superuser, set) =
             (Caller::root(), vouch_vfs::SetAttributes { mode: Some(0o600), ..Default::default() });
         let both = vouch_vfs::OpenAccess { read: true, write: true };
@@ -287,7 +287,7 @@ fn hung_mount_makes_no_network_thread_wait() {
                         .find(&who, &plain.root(), "hung")
                         .expect("the covered directory is visible");
                     refused!(plain.find(&who, &covered, "file"), NotFound);
-                    refused!(plain.remove(&who, &plain.root(), named("hung")), Busy);
+                    refused!(plain.remove(&who, &plain.root(), named("hung"), None), Busy);
                     assert_eq!(names(&plain, &who), ["beside", "hung"]);
                 }
             });
@@ -299,7 +299,7 @@ fn hung_mount_makes_no_network_thread_wait() {
                         fs.lookup(&who, &fs.root(), named("hung"), Blocking::Forbidden),
                         WouldBlock
                     );
-                    refused!(fs.remove(&who, &fs.root(), named("hung")), Busy);
+                    refused!(fs.remove(&who, &fs.root(), named("hung"), None), Busy);
                     fs.find(&who, &fs.root(), "beside").expect("the file exists");
                     assert_eq!(fs.remote_system(), None);
                     if of_user == 0 {

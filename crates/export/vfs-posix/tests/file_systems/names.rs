@@ -65,9 +65,11 @@ fn renamed_files_are_found_after_restart() {
         let (stays, renamed, moved, lost, gone) =
             (new("stays"), new("renamed"), new("moved"), new("lost"), new("gone"));
         let kept = fs.find(&one, &fs.root(), "old").expect("the file exists").0;
-        fs.rename(&one, &deeper, named("moved"), &fs.root(), named("moved here")).expect("renamed");
-        fs.rename(&one, &fs.root(), named("deep"), &fs.root(), named("deep now")).expect("renamed");
-        fs.remove(&one, &deeper, named("gone")).expect("removed");
+        fs.rename(&one, &deeper, named("moved"), &fs.root(), named("moved here"), None)
+            .expect("renamed");
+        fs.rename(&one, &fs.root(), named("deep"), &fs.root(), named("deep now"), None)
+            .expect("renamed");
+        fs.remove(&one, &deeper, named("gone"), None).expect("removed");
         drop(fs);
 
         // While no server runs: a search finds a rename within a directory, but no move.
@@ -102,8 +104,9 @@ fn killed_server_loses_no_name() {
         let made: Vec<_> = (0..50)
             .map(|n| fs.new_file(&one, &fs.root(), &format!("file {n}"), 0o644).expect("made").id)
             .collect();
-        fs.rename(&one, &fs.root(), named("file 1"), &fs.root(), named("moved")).expect("renamed");
-        fs.remove(&one, &fs.root(), named("file 2")).expect("removed");
+        fs.rename(&one, &fs.root(), named("file 1"), &fs.root(), named("moved"), None)
+            .expect("renamed");
+        fs.remove(&one, &fs.root(), named("file 2"), None).expect("removed");
         leave_callers().expect("switching to root succeeds");
         for end in ["redb", "log"] {
             std::fs::copy(store.with_extension(end), above.join(format!("left.{end}")))

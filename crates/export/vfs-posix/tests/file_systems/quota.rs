@@ -144,7 +144,7 @@ fn check_limit(root: &Path, enforced_by: QuotaEnforcement) {
         made.open.truncate(1 << 20).expect("truncation succeeds");
         settled(&fs, |used| used < 5 << 19);
         // Removed files count until they are closed.
-        fs.remove(&who, &fs.root(), named("mine")).expect("removal succeeds");
+        fs.remove(&who, &fs.root(), named("mine"), None).expect("removal succeeds");
         settled(&fs, |used| used >= 2 << 20);
         let attributes = fs.attributes_of(&made.id).expect("it is open");
         assert_eq!(attributes.links, 0);
@@ -156,7 +156,7 @@ fn check_limit(root: &Path, enforced_by: QuotaEnforcement) {
     put(&*made.open, 0, &vec![1; LIMIT as usize]).expect("the new limit counts");
     fs.set_quota(None).expect("no limit");
     put(&*made.open, LIMIT, &vec![1; 2 * LIMIT as usize]).expect("nothing is limited");
-    fs.remove(&Caller::root(), &fs.root(), named("mine")).expect("removal succeeds");
+    fs.remove(&Caller::root(), &fs.root(), named("mine"), None).expect("removal succeeds");
     let again = export(root, Options::default());
     again.set_quota(Some(LIMIT)).expect("a limit");
     drop(made);
@@ -174,7 +174,7 @@ fn in_force(fs: &impl FileSystem) {
         made.open.truncate(0).expect("truncation succeeds");
     }
     drop(made);
-    fs.remove(&Caller::root(), &fs.root(), named("probe")).expect("removal succeeds");
+    fs.remove(&Caller::root(), &fs.root(), named("probe"), None).expect("removal succeeds");
 }
 
 fn check(root: &Path) {

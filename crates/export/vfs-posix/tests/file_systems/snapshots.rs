@@ -420,10 +420,10 @@ fn every_change_of_a_snapshot_is_refused() {
         }
         refused!(fs.make(&who, &directory, named("new"), NewNode::Directory, &mode), ReadOnly);
         refused!(fs.link(&who, &walk(&fs, "top").0, &directory, named("new")), ReadOnly);
-        refused!(fs.remove(&who, &directory, named("sub")), ReadOnly);
+        refused!(fs.remove(&who, &directory, named("sub"), None), ReadOnly);
         refused!(fs.remove_incomplete(&who, &directory, named("sub"), &root), ReadOnly);
-        refused!(fs.rename(&who, &directory, named("sub"), &root, named("moved")), ReadOnly);
-        refused!(fs.rename(&who, &root, named("top"), &directory, named("moved")), ReadOnly);
+        refused!(fs.rename(&who, &directory, named("sub"), &root, named("moved"), None), ReadOnly);
+        refused!(fs.rename(&who, &root, named("top"), &directory, named("moved"), None), ReadOnly);
         change_is_refused(&fs, &directory);
         let requested = Access(0x1ff);
         let granted = fs.access(&who, &directory, requested, Blocking::Allowed).expect("answered");
@@ -442,9 +442,9 @@ fn every_change_of_a_snapshot_is_refused() {
     refused!(fs.make(&who, &root, named(".snapshot"), NewNode::Directory, &mode), Exists);
     refused!(fs.create(&who, &root, named(".snapshot"), CreateHow::Guarded, &mode, BOTH), Exists);
     refused!(fs.link(&who, &walk(&fs, "top").0, &root, named(".snapshot")), Exists);
-    refused!(fs.rename(&who, &root, named("top"), &root, named(".snapshot")), Exists);
-    refused!(fs.rename(&who, &root, named(".snapshot"), &root, named("moved")), ReadOnly);
-    refused!(fs.remove(&who, &root, named(".snapshot")), ReadOnly);
+    refused!(fs.rename(&who, &root, named("top"), &root, named(".snapshot"), None), Exists);
+    refused!(fs.rename(&who, &root, named(".snapshot"), &root, named("moved"), None), ReadOnly);
+    refused!(fs.remove(&who, &root, named(".snapshot"), None), ReadOnly);
     fs.sync_metadata(&[file, root], Blocking::Allowed).expect("nothing of a snapshot is written");
 }
 

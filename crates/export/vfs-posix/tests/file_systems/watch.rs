@@ -57,7 +57,7 @@ fn check(fs: &PosixFs, path: &Path) {
     // Its own changes and those of files are no events.
     let name = Name::new(b"own").expect("a valid name");
     fs.make(&root, &d, name, NewNode::Directory, &SetAttributes::default()).expect("it is made");
-    fs.remove(&root, &d, name).expect("it is removed");
+    fs.remove(&root, &d, name, None).expect("it is removed");
     others(&["echo x >>d/in", "touch d/in"], path);
     drop(watch);
     others(&["touch marker/x"], path);

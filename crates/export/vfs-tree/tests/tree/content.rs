@@ -326,9 +326,9 @@ fn nothing_can_be_changed() {
     assert!(matches!(fs.make(&caller, &root, new, NewNode::Directory, &set), Err(Error::ReadOnly)));
     assert!(matches!(fs.make(&caller, &root, there, NewNode::Directory, &set), Err(Error::Exists)));
     assert!(matches!(fs.link(&caller, &id, &root, new), Err(Error::ReadOnly)));
-    assert!(matches!(fs.remove(&caller, &root, there), Err(Error::ReadOnly)));
-    assert!(matches!(fs.remove(&caller, &id, there), Err(Error::NotDirectory)));
-    assert!(matches!(fs.rename(&caller, &root, there, &root, new), Err(Error::ReadOnly)));
+    assert!(matches!(fs.remove(&caller, &root, there, None), Err(Error::ReadOnly)));
+    assert!(matches!(fs.remove(&caller, &id, there, None), Err(Error::NotDirectory)));
+    assert!(matches!(fs.rename(&caller, &root, there, &root, new, None), Err(Error::ReadOnly)));
     assert!(matches!(fs.set_attributes(&caller, &id, None, &set), Err(Error::ReadOnly)));
     assert!(matches!(
         fs.set_xattr(&caller, &id, b"a", b"b", XattrHow::Either),

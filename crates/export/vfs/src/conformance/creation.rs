@@ -255,7 +255,8 @@ fn racing_remove_incomplete_removes_no_other_file(fixture: &Fixture) {
             let (fs, owner, root, mine) = (&fixture.fs, &fixture.owner, &root, &mine);
             let remove_incomplete =
                 scope.spawn(move || fs.remove_incomplete(owner, root, name("a"), &made));
-            let rename = scope.spawn(move || fs.rename(owner, root, name(mine), root, name("a")));
+            let rename =
+                scope.spawn(move || fs.rename(owner, root, name(mine), root, name("a"), None));
             rename.join().expect("no panic").expect("the rename succeeds");
             remove_incomplete
                 .join()

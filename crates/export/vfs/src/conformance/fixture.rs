@@ -127,7 +127,7 @@ impl Fixture {
         to: &FileId,
         new: &str,
     ) -> Result<Renamed> {
-        self.fs.rename(&self.owner, from, name(old), to, name(new))
+        self.fs.rename(&self.owner, from, name(old), to, name(new), None)
     }
 
     pub(crate) fn parent(&self, directory: &FileId) -> Result<FileId> {
@@ -151,7 +151,7 @@ impl Fixture {
         directory: &FileId,
         file: &str,
     ) -> Result<(DirectoryChange, Option<FileId>)> {
-        self.fs.remove(&self.owner, directory, name(file))
+        self.fs.remove(&self.owner, directory, name(file), None)
     }
 
     pub(crate) fn remove(&self, directory: &FileId, file: &str) -> Option<FileId> {

@@ -61,6 +61,7 @@ macro_rules! conformance_tests {
                 lookup_finds_only_existing_names identities_survive_renames invalid_identity_is_refused
                 identities_of_removed_files_are_stale hard_links_share_one_file directories_cannot_be_hard_linked
                 rename_replaces_only_same_file_type directory_cannot_be_moved_below_itself
+                expected_files_alone_lose_their_names
                 rename_to_another_link_of_the_file_changes_nothing only_empty_directories_are_removed parents_lead_to_the_root
                 symbolic_links_are_read_and_never_followed special_files_are_created_but_not_opened
                 racing_renames_lose_no_file lookups_racing_renames_stay_below_root removal_reports_last_name

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::fixture::{Fixture, READ, Rule, is_stale, mode, name, refused};
-use crate::{Blocking, CreateHow, Error, FileId, FileType, NewNode, Result};
+use crate::{Blocking, CreateHow, Error, FileId, FileType, FilesToRename, NewNode, Result};
 
 pub(super) const RULES: &[Rule] = &[
     ("lookup_finds_only_existing_names", lookup_finds_only_existing_names),
@@ -17,6 +17,7 @@ pub(super) const RULES: &[Rule] = &[
         "rename_to_another_link_of_the_file_changes_nothing",
         rename_to_another_link_of_the_file_changes_nothing,
     ),
+    ("expected_files_alone_lose_their_names", expected_files_alone_lose_their_names),
     ("only_empty_directories_are_removed", only_empty_directories_are_removed),
     ("parents_lead_to_the_root", parents_lead_to_the_root),
     ("symbolic_links_are_read_and_never_followed", symbolic_links_are_read_and_never_followed),
@@ -214,6 +215,27 @@ fn rename_to_another_link_of_the_file_changes_nothing(fixture: &Fixture) {
     assert_eq!(fixture.names(&root), ["a", "b"], "both names stay");
 }
 
+fn expected_files_alone_lose_their_names(fixture: &Fixture) {
+    let (root, fs, owner) = (fixture.root(), &fixture.fs, &fixture.owner);
+    let [a, b, c] = ["a", "b", "c"].map(|new| fixture.file(&root, new, b""));
+    let rename = |old: &str, new: &str, moved: FileId, replaced: Option<FileId>| {
+        let expected = FilesToRename { moved, replaced };
+        fs.rename(owner, &root, name(old), &root, name(new), Some(&expected))
+    };
+    refused!(fs.remove(owner, &root, name("a"), Some(&b)), Error::NameChanged, "another file");
+    refused!(rename("a", "b", c, Some(b)), Error::NameChanged, "another file to move");
+    refused!(rename("a", "b", a, Some(c)), Error::NameChanged, "another file to replace");
+    refused!(rename("a", "b", a, None), Error::NameChanged, "a new file to replace");
+    refused!(rename("a", "new", a, Some(b)), Error::NameChanged, "no file to replace");
+    assert_eq!(fixture.names(&root), ["a", "b", "c"], "refused changes have no effect");
+    refused!(fs.remove(owner, &root, name("gone"), Some(&a)), Error::NotFound, "no file");
+    refused!(rename("gone", "b", a, Some(b)), Error::NotFound, "no file to move");
+    rename("a", "b", a, Some(b)).expect("these files have the names");
+    rename("b", "new", a, None).expect("the new name is free");
+    fs.remove(owner, &root, name("new"), Some(&a)).expect("this file has the name");
+    assert_eq!(fixture.names(&root), ["c"]);
+}
+
 fn only_empty_directories_are_removed(fixture: &Fixture) {
     let root = fixture.root();
     let directory = fixture.directory(&root, "directory", 0o755);
@@ -324,7 +346,7 @@ fn racing_renames_lose_no_file(fixture: &Fixture) {
         for (from, to) in [(&a, &b), (&b, &a)] {
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    match fs.rename(owner, from, name("x"), to, name("x")) {
+                    match fs.rename(owner, from, name("x"), to, name("x"), None) {
                         Ok(_) | Err(Error::NotFound) => {}
                         Err(error) => panic!("a racing rename fails with {error:?}"),
                     }
@@ -356,7 +378,8 @@ fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
         scope.spawn(move || {
             for round in 0..ROUNDS {
                 let (from, to) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
-                fs.rename(owner, from, name("x"), to, name("x")).expect("no other thread renames");
+                fs.rename(owner, from, name("x"), to, name("x"), None)
+                    .expect("no other thread renames");
             }
             stop.store(true, Ordering::Relaxed);
         });

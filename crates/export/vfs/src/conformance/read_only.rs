@@ -166,9 +166,13 @@ fn changes_are_refused(fs: &dyn FileSystem, caller: &Caller, directory: &FileId)
         Error::ReadOnly,
         "making"
     );
-    refused!(fs.remove(caller, directory, new), Error::ReadOnly | Error::NotFound, "removing");
     refused!(
-        fs.rename(caller, directory, new, directory, name("other")),
+        fs.remove(caller, directory, new, None),
+        Error::ReadOnly | Error::NotFound,
+        "removing"
+    );
+    refused!(
+        fs.rename(caller, directory, new, directory, name("other"), None),
         Error::ReadOnly | Error::NotFound,
         "renaming"
     );

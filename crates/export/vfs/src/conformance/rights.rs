@@ -114,24 +114,24 @@ fn sticky_bit_restricts_removal(fixture: &Fixture) {
     }
     let fs = &fixture.fs;
     refused!(
-        fs.remove(&bob(), &sticky, name("file")),
+        fs.remove(&bob(), &sticky, name("file"), None),
         Error::Permission | Error::Access,
         "removing another's"
     );
     refused!(
-        fs.rename(&bob(), &sticky, name("file"), &open, name("x")),
+        fs.rename(&bob(), &sticky, name("file"), &open, name("x"), None),
         Error::Permission | Error::Access,
         "moving another's away"
     );
     refused!(
-        fs.rename(&bob(), &open, name("other"), &sticky, name("file")),
+        fs.rename(&bob(), &open, name("other"), &sticky, name("file"), None),
         Error::Permission | Error::Access,
         "replacing another's"
     );
-    fs.remove(&alice(), &sticky, name("file")).expect("the owner is allowed");
-    fs.remove(&bob(), &open, name("file"))
+    fs.remove(&alice(), &sticky, name("file"), None).expect("the owner is allowed");
+    fs.remove(&bob(), &open, name("file"), None)
         .expect("without the sticky bit, write access to the directory suffices");
-    fs.remove(&Caller::root(), &sticky, name("other")).expect("root is allowed");
+    fs.remove(&Caller::root(), &sticky, name("other"), None).expect("root is allowed");
 }
 
 fn set_gid_directory_passes_on_its_group(fixture: &Fixture) {
@@ -315,9 +315,9 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
         Error::Access,
         "making"
     );
-    refused!(fs.remove(&bob, &directory, name("file")), Error::Access, "removing");
+    refused!(fs.remove(&bob, &directory, name("file"), None), Error::Access, "removing");
     refused!(
-        fs.rename(&bob, &directory, name("file"), &directory, name("x")),
+        fs.rename(&bob, &directory, name("file"), &directory, name("x"), None),
         Error::Access,
         "renaming"
     );
@@ -352,7 +352,7 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
         "the reported attributes of a directory"
     );
     refused!(
-        fs.rename(&bob, &directory, name("file"), &root, name("x")),
+        fs.rename(&bob, &directory, name("file"), &root, name("x"), None),
         Error::Access,
         "moving out"
     );

@@ -10,9 +10,9 @@ use super::state::{Inode, Node, ROOT, State};
 use super::{Call, MemoryFs, acl};
 use crate::{
     Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
-    DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FileType, Home,
-    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Quota, Renamed,
-    Result, SetAttributes, Space, SystemId, Traits, XattrHow,
+    DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FileType,
+    FilesToRename, Home, NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind,
+    Quota, Renamed, Result, SetAttributes, Space, SystemId, Traits, XattrHow,
 };
 
 const XATTR_LEN_MAX: usize = 65_536;
@@ -33,6 +33,11 @@ impl MemoryFs {
 
     fn find(&self, state: &State, number: u64) -> Result<(FileId, Attributes)> {
         Ok((self.inner.id(number), state.get(number)?.attributes()))
+    }
+
+    fn named(&self, state: &State, directory: u64, name: Name<'_>) -> Result<Option<FileId>> {
+        let found = state.get(directory)?.directory()?.get(name.as_bytes());
+        Ok(found.map(|number| self.inner.id(number)))
     }
 
     fn entries_after(
@@ -367,8 +372,13 @@ impl FileSystem for MemoryFs {
         caller: &Caller,
         directory: &FileId,
         name: Name<'_>,
+        expected: Option<&FileId>,
     ) -> Result<(DirectoryChange, Option<FileId>)> {
         let (mut state, number) = self.begin(Call::Remove, directory)?;
+        let found = self.named(&state, number, name)?;
+        if expected.zip(found).is_some_and(|(expected, found)| *expected != found) {
+            return Err(Error::NameChanged);
+        }
         let (gone, change) =
             state.changing(number, |state| state.remove(caller, number, name.as_bytes()))?;
         Ok((change, gone.map(|gone| self.inner.id(gone))))
@@ -399,9 +409,16 @@ impl FileSystem for MemoryFs {
         from_name: Name<'_>,
         to: &FileId,
         to_name: Name<'_>,
+        expected: Option<&FilesToRename>,
     ) -> Result<Renamed> {
         let (mut state, from) = self.begin(Call::Rename, from)?;
         let to = self.inner.number_of(to)?;
+        let replaced = self.named(&state, to, to_name)?;
+        let found =
+            self.named(&state, from, from_name)?.map(|moved| FilesToRename { moved, replaced });
+        if expected.zip(found).is_some_and(|(expected, found)| *expected != found) {
+            return Err(Error::NameChanged);
+        }
         let ((replaced, to), from) = state.changing(from, |state| {
             state.changing(to, |state| {
                 state.rename(caller, from, from_name.as_bytes(), to, to_name.as_bytes())

@@ -64,7 +64,7 @@ pub(super) fn create(
                 access,
             )
         },
-        |created, _| {
+        |created| {
             named = created.id;
             NameChange::Created(&named, (&directory.id, name.0))
         },

@@ -142,7 +142,7 @@ fn file_system_path_is_read_again_after_rename_above() {
     assert_eq!(&*path, b"/data/a/b");
     let rename = |old: &[u8], new: &[u8]| {
         let name = |name| vouch_vfs::Name::new(name).unwrap();
-        files.rename(&caller, &root, name(old), &root, name(new)).unwrap();
+        files.rename(&caller, &root, name(old), &root, name(new), None).unwrap();
         let file = files.lookup(&caller, &root, name(new), Blocking::Allowed).unwrap().0;
         names.renamed(
             &export,
@@ -173,11 +173,11 @@ fn earlier_lookup_of_renamed_directory_follows_rename() {
         drop(names.name_changed(&export, number::RENAME, &naming, &Rules::default()))
     };
     change(NameChange::Created(&d, (&root, b"d")));
-    files.rename(&caller, &root, name(b"d"), &root, name(b"e")).unwrap();
+    files.rename(&caller, &root, name(b"d"), &root, name(b"e"), None).unwrap();
     change(NameChange::Renamed(&d, (&root, b"d"), (&root, b"e")));
     change(NameChange::Created(&d, (&root, b"d")));
     assert_eq!(&*names.path(&export, &d), b"/data/e");
-    files.rename(&caller, &root, name(b"e"), &root, name(b"g")).unwrap();
+    files.rename(&caller, &root, name(b"e"), &root, name(b"g"), None).unwrap();
     change(NameChange::Created(&d, (&root, b"g")));
     assert_eq!(&*names.path(&export, &d), b"/data/g");
 }

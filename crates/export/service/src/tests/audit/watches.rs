@@ -78,7 +78,7 @@ fn watch_follows_directory_and_its_parents_over_restart() {
         client.rename(&b.handle, b"secret", &data.handle, b"known").await.unwrap();
         let (root, name) = (files.root(), |name| Name::new(name).unwrap());
         files
-            .rename(&Caller::new(0, 0, []), &root, name(b"known"), &root, name(b"unknown"))
+            .rename(&Caller::new(0, 0, []), &root, name(b"known"), &root, name(b"unknown"), None)
             .unwrap();
         look(client, b"/data/unknown/f").await;
     });
