@@ -37,7 +37,7 @@ fn start_on_full_disk_continues_once_there_is_room() {
         ("key behind seal", &write_with_outdated_key, 3, 1),
     ];
     for (state, make, count, first_lost) in states {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = new_directory();
         let directory = directory.path();
         make(directory);
         let disk = FaultyDisk::default();
@@ -77,7 +77,7 @@ fn start_on_full_disk_continues_once_there_is_room() {
 
 #[test]
 fn loss_is_reported_despite_intermediate_start_on_full_disk() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = FaultyDisk::default();
     create_trail(directory.path());
     let trail = reopen(
@@ -178,7 +178,7 @@ pub(super) fn count_recovery_records(directory: &Path, state: &str) -> usize {
 
 #[test]
 fn torn_bytes_of_each_crash_are_quarantined_and_reported() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     write_unclosed(directory.path());
     let first = SegmentFile::open(directory.path(), 1).path;
     let left = std::fs::read(&first).unwrap();
@@ -209,7 +209,7 @@ fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
     for (state, is_closed, segment, bytes) in states {
         let mut writes = 0;
         loop {
-            let directory = tempfile::tempdir().unwrap();
+            let directory = new_directory();
             let directory = directory.path();
             let state = format!("{state}, after {writes}");
             if is_closed {
@@ -249,7 +249,7 @@ fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
 
 #[test]
 fn starts_on_full_disk_leave_a_single_empty_file() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let directory = directory.path();
     write(directory, 3);
     for _ in 0..5 {
@@ -276,7 +276,7 @@ fn starts_on_full_disk_leave_a_single_empty_file() {
 fn unsealed_records_are_reported_despite_full_disk_and_kill() {
     let mut writes = 0;
     loop {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = new_directory();
         write_unclosed(directory.path());
         let disk = FaultyDisk::default();
         *disk.writes_left.lock().unwrap() = Some(writes);
@@ -310,7 +310,7 @@ fn key_survives_replacement_interrupted_by_full_disk() {
     for starts in [false, true] {
         let mut writes = 0;
         loop {
-            let directory = tempfile::tempdir().unwrap();
+            let directory = new_directory();
             let directory = directory.path();
             let disk = FaultyDisk::default();
             disk.copies_on_write.store(true, Ordering::SeqCst);
@@ -348,7 +348,7 @@ fn key_survives_replacement_interrupted_by_full_disk() {
 
 #[test]
 fn unreadable_new_key_file_is_kept() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let directory = directory.path();
     create_trail(directory);
     let disk = FaultyDisk::default();

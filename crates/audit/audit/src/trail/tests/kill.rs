@@ -11,7 +11,7 @@ use super::writer::read;
 use super::*;
 
 fn disk() -> (tempfile::TempDir, PowerDisk) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = PowerDisk::new(directory.path());
     create_key(&disk, &directory.path().join(KEY_FILE), &key()).unwrap();
     disk.publish();

@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn loss_is_reported_once_although_clearing_its_count_failed() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = FaultyDisk::default();
     let trail = start(
         directory.path(),

@@ -20,7 +20,7 @@ fn recorded_removals(directory: &Path) -> Vec<String> {
 
 #[test]
 fn removal_is_recorded_first_even_if_other_records_are_lost() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = FaultyDisk::default();
     let options = WriterOptions {
         policy: Policy::Count,

@@ -90,7 +90,7 @@ fn faults_of(directory: &Path, public: [u8; 32]) -> Vec<Fault> {
 
 #[test]
 fn trail_of_ed25519_keys_verifies_and_goes_on_with_pairs() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let directory = directory.path();
     let public = write_classic(directory, 6);
     assert_eq!(faults_of(directory, public), []);

@@ -273,7 +273,7 @@ impl PowerFile {
 fn synced_records_survive_power_cut_at_1000_random_points() {
     for seed in 0..1000u64 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let directory = tempfile::tempdir().unwrap();
+        let directory = new_directory();
         let disk = PowerDisk::new(directory.path());
         create_key(&disk, &directory.path().join(KEY_FILE), &key()).unwrap();
         disk.publish();
@@ -327,7 +327,7 @@ fn segment_is_not_written_before_previous_end_is_durable() {
         (0..30).flat_map(|seed| [(seed, false, false), (seed, true, false), (seed, false, true)])
     {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let directory = tempfile::tempdir().unwrap();
+        let directory = new_directory();
         let disk = PowerDisk::new(directory.path());
         create_key(&disk, &directory.path().join(KEY_FILE), &key()).unwrap();
         disk.publish();

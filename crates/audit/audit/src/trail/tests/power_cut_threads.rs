@@ -58,7 +58,7 @@ fn operate(
 
 fn run_with_power_cuts(seed: u64) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = PowerDisk::new(directory.path());
     create_key(&disk, &directory.path().join(KEY_FILE), &key()).unwrap();
     disk.publish();
@@ -137,7 +137,7 @@ fn block_policy_loses_nothing_in_1000_power_cuts() {
 
 #[test]
 fn seal_rewrites_records_after_failed_sync() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = PowerDisk::new(directory.path());
     create_key(&disk, &directory.path().join(KEY_FILE), &key()).unwrap();
     disk.publish();

@@ -50,7 +50,7 @@ fn checkpoint_shortens_proof() {
     assert_eq!(short.check(&anchor), long.check(&Anchor::Key(key().public())));
     assert_eq!(short.check(&Anchor::Key(key().public())), Err(ProofError::Anchor));
     assert!(prove(directory.path(), 1, Some(&checkpoint)).unwrap().is_none());
-    let other = tempfile::tempdir().unwrap();
+    let other = new_directory();
     create_key(&SystemDisk, &other.path().join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32]))
         .unwrap();
     let mut log = open(other.path(), SECOND);

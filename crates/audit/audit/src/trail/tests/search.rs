@@ -92,7 +92,7 @@ fn queries() -> Vec<Query> {
 
 #[test]
 fn index_finds_same_records_as_scan() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     write_random(directory.path(), 600);
     let files = segments(directory.path()).unwrap();
     for file in files.iter().take(files.len() / 2) {
@@ -148,7 +148,7 @@ fn access_granting_nothing_is_found_among_failures() {
 
 #[test]
 fn damaged_or_wrong_index_changes_no_result() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     write_random(directory.path(), 300);
     let query = Query { uid: Some(1003), ..Query::default() };
     let (wanted, _) = search_seqs(directory.path(), &query, false, SearchMode::Scan);
@@ -182,7 +182,7 @@ fn damaged_or_wrong_index_changes_no_result() {
 
 #[test]
 fn search_stops_when_callback_returns_false() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     write_random(directory.path(), 300);
     for (newest_first, wanted) in [(false, vec![1, 2, 3]), (true, vec![300, 299, 298])] {
         let mut found = Vec::new();

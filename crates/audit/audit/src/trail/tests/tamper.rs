@@ -167,7 +167,7 @@ fn trail_cut_at_any_record_or_without_a_segment_is_found() {
 
 #[test]
 fn another_trail_and_its_checkpoint_are_reported() {
-    let other = tempfile::tempdir().unwrap();
+    let other = new_directory();
     create_key(
         &SystemDisk,
         &other.path().join(KEY_FILE),
@@ -294,7 +294,7 @@ fn forged_key_file_does_not_hide_cut() {
 #[test]
 fn key_file_kept_elsewhere_reveals_cut() {
     let trail = trail();
-    let elsewhere = tempfile::tempdir().unwrap();
+    let elsewhere = new_directory();
     let key = elsewhere.path().join(KEY_FILE);
     fs::copy(trail.path().join(KEY_FILE), &key).unwrap();
     cut(&trail, trail.files.len() - 1);

@@ -66,7 +66,7 @@ pub(super) fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
 #[test]
 fn records_of_many_threads_survive_rotation_and_full_rings() {
     for policy in [Policy::Block, Policy::Count] {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = new_directory();
         let trail = start(
             directory.path(),
             &FaultyDisk::default(),
@@ -106,7 +106,7 @@ fn records_of_many_threads_survive_rotation_and_full_rings() {
 
 #[test]
 fn callback_runs_after_record_is_on_disk() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let trail = start(
         directory.path(),
         &FaultyDisk::default(),
@@ -129,7 +129,7 @@ fn callback_runs_after_record_is_on_disk() {
 
 #[test]
 fn block_policy_waits_for_full_disk_and_loses_nothing() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = FaultyDisk::default();
     let trail = start(
         directory.path(),
@@ -156,7 +156,7 @@ fn block_policy_waits_for_full_disk_and_loses_nothing() {
 
 #[test]
 fn count_policy_continues_and_records_gap() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = FaultyDisk::default();
     let trail = start(
         directory.path(),
@@ -184,7 +184,7 @@ fn count_policy_continues_and_records_gap() {
 
 #[test]
 fn losses_on_full_disk_share_one_gap_record() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = FaultyDisk::default();
     let trail = start(
         directory.path(),
@@ -220,7 +220,7 @@ fn losses_on_full_disk_share_one_gap_record() {
 
 #[test]
 fn halt_policy_calls_back_once() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = FaultyDisk::default();
     let (halted, reported) = mpsc::channel();
     let trail = start(
@@ -240,7 +240,7 @@ fn halt_policy_calls_back_once() {
 
 #[test]
 fn writer_builds_indexes_for_searches() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let trail = start(
         directory.path(),
         &FaultyDisk::default(),
@@ -340,7 +340,7 @@ fn records_dropped_by_failed_sync_are_rewritten() {
 
 #[test]
 fn loss_on_full_disk_is_reported_at_next_start() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = new_directory();
     let disk = FaultyDisk::default();
     let writer_options = WriterOptions { durability: Durability::Each, ..WriterOptions::default() };
     let trail = start(directory.path(), &disk, writer_options.clone(), || ());
