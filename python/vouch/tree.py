@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import os
+import pathlib
 import stat as _stat
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple, Union
 
 from . import _vouch
@@ -50,7 +52,7 @@ def open(  # noqa: A001
     timeout: float = 30.0,
     cache: bool | StrPath | None = True,
     cache_quota: int = 10 << 30,
-    memory_cache: int = 256 << 20,
+    memory_cache: int | None = None,
     state: bool | StrPath | None = True,
     state_required: bool = False,
     statements: StrPath | Iterable[StrPath] = (),
@@ -69,7 +71,9 @@ def open(  # noqa: A001
         only_replicas instead of it.
     timeout: limit of each operation, in seconds.
     cache: directory of the disk cache; True is $VOUCH_CACHE or the one that `vouch mount` uses;
-        None is no disk cache. cache_quota, memory_cache: limits in bytes.
+        None is no disk cache. cache_quota: its limit in bytes.
+    memory_cache: verified content in memory, in bytes; None is a quarter of the memory divided by the CPUs,
+        at least 256 MiB and at most 1 GiB.
     state: directory that remembers the newest revision seen, which detects rollbacks; True is
         $VOUCH_STATE or that of the command `vouch`; None remembers within this process only. If it
         can't be written, there is a RuntimeWarning, or with state_required an error.
@@ -83,7 +87,7 @@ def open(  # noqa: A001
         "timeout": float(timeout),
         "cache": _directory(cache),
         "cache_quota": cache_quota,
-        "memory_cache": memory_cache,
+        "memory_cache": _memory_cache() if memory_cache is None else memory_cache,
         "state": _directory(state),
         "state_required": state_required,
         "policies": _strings(policy),
@@ -99,6 +103,17 @@ def open(  # noqa: A001
     }
     opened = _session(session).open(name, revision=revision, tag=tag, **options)
     return Tree(opened, name, session, options)
+
+
+@functools.cache
+def _memory_cache() -> int:
+    """Small enough for a process on each CPU."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # Limits of the container.
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            memory = min(memory, int(pathlib.Path(limit).read_text()))
+    return min(max(memory // (4 * len(os.sched_getaffinity(0))), 256 << 20), 1 << 30)
 
 
 def _directory(value: bool | StrPath | None) -> bool | str | None:
@@ -274,7 +289,7 @@ class Path:
 
     def __init__(self, tree: Tree, *parts: StrPath) -> None:
         self.tree = tree
-        self._pure = PurePosixPath("/", *(os.fspath(part).lstrip("/") for part in parts))
+        self._pure = pathlib.PurePosixPath("/", *(os.fspath(part).lstrip("/") for part in parts))
 
     def __truediv__(self, part: StrPath) -> Path:
         return Path(self.tree, self.path, part)
@@ -346,7 +361,7 @@ class Path:
 
     def glob(self, pattern: str) -> Iterator[Path]:
         """Paths below that match, as of `pathlib.Path.glob`. `**` does not follow symbolic links."""
-        parts = PurePosixPath(pattern).parts
+        parts = pathlib.PurePosixPath(pattern).parts
         if not parts or parts[0] == "/":
             raise ValueError(f"{pattern!r}: give a relative pattern")
         return iter(dict.fromkeys(self._matches(parts)))
@@ -407,7 +422,7 @@ class Path:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[str, int, PurePosixPath]:
+    def _key(self) -> tuple[str, int, pathlib.PurePosixPath]:
         return self.tree.name, self.tree.revision.number, self._pure
 
 
