@@ -54,9 +54,7 @@ impl Appender {
         let size = reader.size();
         let mut bundle = Vec::new();
         if !size.is_multiple_of(TILE_WIDTH as u64) {
-            for entry in reader.bundle(size - 1)?.1 {
-                push_entry(&mut bundle, &entry);
-            }
+            bundle = reader.bundle_bytes(size - 1)?.1;
         }
         Ok(Self { begin: size, size, edge: reader.edge().to_vec(), bundle, full: Vec::new() })
     }

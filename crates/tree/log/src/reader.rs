@@ -88,18 +88,27 @@ impl<S: TileSource> LogReader<S> {
 
     /// All entries of the bundle that holds `index`, and the number of the first one.
     pub fn bundle(&mut self, index: u64) -> Result<(u64, Vec<Vec<u8>>), ReadError> {
+        let (first, bytes) = self.bundle_bytes(index)?;
+        let entries = parse_entries(&bytes).unwrap_or_default();
+        Ok((first, entries.into_iter().map(<[u8]>::to_vec).collect()))
+    }
+
+    /// The verified bytes of the bundle that holds `index`, as far as this tree has it, and the
+    /// number of its first entry.
+    pub(crate) fn bundle_bytes(&mut self, index: u64) -> Result<(u64, Vec<u8>), ReadError> {
         self.check(index, self.size)?;
         let hashes = self.tile(0, index / 256)?.to_vec();
         let id = TileId { kind: TileKind::Entries, index: index / 256, width: hashes.len() as u16 };
-        let (id, bytes) = self.read_file(id)?;
+        let (id, mut bytes) = self.read_file(id)?;
         let entries = parse_entries(&bytes)
             .filter(|entries| entries.len() == usize::from(id.width))
             .ok_or_else(|| ReadError::Malformed { path: id.path(), width: id.width })?;
         if entries.iter().zip(&hashes).any(|(entry, hash)| Hash::leaf(entry) != *hash) {
             return Err(ReadError::Mismatch { path: id.path() });
         }
-        let entries = entries.into_iter().take(hashes.len()).map(<[u8]>::to_vec).collect();
-        Ok((index / 256 * 256, entries))
+        let len = entries.iter().take(hashes.len()).map(|entry| 2 + entry.len()).sum();
+        bytes.truncate(len);
+        Ok((index / 256 * 256, bytes))
     }
 
     /// One entry. Reads its whole bundle.
