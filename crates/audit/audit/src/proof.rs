@@ -36,6 +36,8 @@ pub enum Anchor {
 pub enum ProofError {
     #[error("not a proof of an audit record, or damaged")]
     Malformed,
+    #[error("longer than {PROOF_LEN_MAX} bytes, the limit of a proof")]
+    Length,
     #[error("the trusted key or checkpoint does not authenticate the proof's first seal")]
     Anchor,
     #[error("seal {0} is not signed by the key that the previous seal names")]
@@ -47,9 +49,14 @@ pub enum ProofError {
 const PROOF_MAGIC: &[u8; 8] = b"VOUCHPF1";
 /// Each seal is preceded by its length: seals of pairs are longer.
 const PAIR_PROOF_MAGIC: &[u8; 8] = b"VOUCHPF2";
+/// Bytes of a seal's length.
+pub(crate) const SEAL_PREFIX_LEN: usize = 4;
 const PATH_LEN_MAX: usize = 64;
-/// One seal every ten seconds for a year.
-pub(crate) const SEALS_MAX: usize = 3_200_000;
+/// Bytes of a proof at most. A verifier holds the file and its seals in memory: twice this.
+pub const PROOF_LEN_MAX: usize = 256 << 20;
+/// Bytes of all seals of a proof, with their lengths: what the other fields leave at most.
+pub(crate) const SEALS_LEN_MAX: usize =
+    PROOF_LEN_MAX - 24 - PATH_LEN_MAX * size_of::<Hash>() - HEAD_LEN - BODY_LEN_MAX;
 
 impl Proof {
     /// The content of a proof file.
@@ -72,6 +79,9 @@ impl Proof {
 
     /// Checks the form only.
     pub fn decode(bytes: &[u8]) -> Result<Proof, ProofError> {
+        if bytes.len() > PROOF_LEN_MAX {
+            return Err(ProofError::Length);
+        }
         let (magic, rest) = bytes.split_first_chunk::<8>().ok_or(ProofError::Malformed)?;
         let has_pairs = magic == PAIR_PROOF_MAGIC;
         let (head, mut rest) = rest
@@ -82,11 +92,9 @@ impl Proof {
         let seal_count = u32::from_le_bytes(r.take()) as usize;
         let path_len = u32::from_le_bytes(r.take()) as usize;
         let index = r.u64();
-        if seal_count == 0 || seal_count > SEALS_MAX || path_len > PATH_LEN_MAX {
-            return Err(ProofError::Malformed);
-        }
         let [_, classic_len] = SEAL_LENS;
-        if seal_count * classic_len > rest.len() {
+        let seals_max = rest.len() / classic_len;
+        if seal_count == 0 || seal_count > seals_max || path_len > PATH_LEN_MAX {
             return Err(ProofError::Malformed);
         }
         let mut seals = Vec::with_capacity(seal_count);

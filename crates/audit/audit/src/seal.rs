@@ -98,6 +98,10 @@ impl Seal {
         out
     }
 
+    pub(crate) const fn encoded_len(&self) -> usize {
+        if self.pair.is_some() { PAIR_LEN } else { CLASSIC_LEN }
+    }
+
     /// Does not check the signature.
     pub fn decode(body: &[u8]) -> Option<Seal> {
         if !SEAL_LENS.contains(&body.len()) {

@@ -27,7 +27,7 @@ pub use follow::{Follower, Position};
 pub use index::{Index, Term};
 pub use log::{AppendBatch, Log, LogError, LostCount, Options, QuarantineFile, Recovery, Rotation};
 pub use position_state::{ChainTag, PositionState, position_state};
-pub use prove::prove;
+pub use prove::{prove, prove_under_seal};
 pub use prune::Retention;
 pub use reader::{Entry, Segment, entries, records};
 pub use seals::seals_from;

@@ -8,48 +8,78 @@ use super::index::{Index, Term};
 use super::{Segment, SegmentFile, segments};
 use crate::frame::{Frame, Kind, MAGIC, parse};
 use crate::merkle;
-use crate::proof::{Proof, SEALS_MAX};
+use crate::proof::{Proof, SEAL_PREFIX_LEN, SEALS_LEN_MAX};
 use crate::record::seq_and_time;
 use crate::seal::Seal;
 
 /// From the first seal or `since`. `None` without the record, or without a seal over it after
-/// `since`. `InvalidInput` above the limit on seals.
+/// `since`. `InvalidInput` if the seals are too long for a proof.
 pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
-    let proof = build_proof(directory, seq, since)?;
-    limit_seals(proof, SEALS_MAX)
+    prove_within(directory, seq, since, SEALS_LEN_MAX)
 }
 
-pub(super) fn limit_seals(proof: Option<Proof>, seals_max: usize) -> io::Result<Option<Proof>> {
-    match proof {
-        Some(proof) if proof.seals.len() > seals_max => {
-            let message = format!(
-                "the proof would need {} seals, and the limit is {seals_max}: use a later checkpoint that the verifier has stored",
-                proof.seals.len()
-            );
-            Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+/// With the seal over the record alone, for a verifier that knows this seal from elsewhere.
+pub fn prove_under_seal(directory: &Path, seq: u64) -> io::Result<Option<Proof>> {
+    let mut seals = SealList { is_last_only: true, ..SealList::default() };
+    find_record(directory, seq, &mut seals)
+}
+
+pub(super) fn prove_within(
+    directory: &Path,
+    seq: u64,
+    since: Option<&Seal>,
+    len_max: usize,
+) -> io::Result<Option<Proof>> {
+    let first_epoch = since.map_or(0, |since| since.epoch);
+    let mut seals = SealList { first_epoch, len_max, ..SealList::default() };
+    let proof = find_record(directory, seq, &mut seals)?;
+    if proof.is_some() && seals.len > len_max {
+        let message = format!(
+            "the proof would need {} seals of {} bytes, and the limit is {len_max} bytes: use a later checkpoint that the verifier has stored",
+            seals.count, seals.len
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(proof)
+}
+
+/// The seals of a proof. Those over the limit are counted and not kept.
+#[derive(Default)]
+struct SealList {
+    first_epoch: u64,
+    is_last_only: bool,
+    len_max: usize,
+    kept: Vec<Seal>,
+    count: u64,
+    len: usize,
+}
+
+impl SealList {
+    fn push(&mut self, seal: Seal) {
+        if seal.epoch < self.first_epoch {
+            return;
         }
-        proof => Ok(proof),
+        self.count += 1;
+        self.len += SEAL_PREFIX_LEN + seal.encoded_len();
+        if self.is_last_only || self.len > self.len_max {
+            self.kept.clear();
+        }
+        self.kept.push(seal);
     }
 }
 
-fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
-    let mut seals: Vec<Seal> = Vec::new();
-    let mut push = |seal: Seal| {
-        if since.is_none_or(|since| seal.epoch >= since.epoch) {
-            seals.push(seal);
-        }
-    };
+fn find_record(directory: &Path, seq: u64, seals: &mut SealList) -> io::Result<Option<Proof>> {
     let removed = read_removed_seals(directory)?;
     each_frame(&removed, 0, |frame| {
         if let Some(seal) = Seal::decode(frame.body) {
-            push(seal);
+            seals.push(seal);
         }
         true
     });
     for file in segments(directory)? {
         let segment = Segment::open(&file)?;
         if let Some(known) = seals_before(&file, &segment, seq) {
-            known.into_iter().for_each(&mut push);
+            known.into_iter().for_each(|seal| seals.push(seal));
             continue;
         }
         let uncompressed = segment.load()?;
@@ -68,7 +98,7 @@ fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<O
                 }
                 Kind::Checkpoint | Kind::Close => {
                     if let Some(seal) = Seal::decode(frame.body) {
-                        push(seal);
+                        seals.push(seal);
                     }
                     is_sealed = found.is_some();
                 }
@@ -77,6 +107,7 @@ fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<O
         });
         if let Some((index, frame)) = found {
             let path = merkle::inclusion_path(&leaves, index).unwrap_or_default();
+            let seals = std::mem::take(&mut seals.kept);
             return Ok(is_sealed
                 .then_some(Proof { seals, index, path, frame })
                 .filter(|proof| !proof.seals.is_empty()));

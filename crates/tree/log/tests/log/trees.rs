@@ -164,6 +164,19 @@ fn changed_proofs_are_refused() {
     assert_eq!(sizes, Err(ProofError::Sizes { old: 5, new: 4 }));
 }
 
+#[test]
+fn appends_to_entries_in_a_bundle_that_is_full_meanwhile() {
+    let (mut files, leaves) = build(&[20, 236]);
+    files.0.retain(|path, _| !path.contains(".p/"));
+    let mut reader = LogReader::open(&files, 20, naive_root(&leaves[..20])).unwrap();
+    let mut appender = Appender::open(&mut reader).unwrap();
+    appender.push(&entry(20)).unwrap();
+    let (expected, _) = build(&[20, 1]);
+    for file in appender.finish() {
+        assert_eq!(expected.0[&file.id.path()], file.bytes);
+    }
+}
+
 /// Every file of the log may lie in every way: no wrong entry, proof or root comes of it.
 #[test]
 fn lying_tiles_are_refused() {

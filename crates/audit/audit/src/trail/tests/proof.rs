@@ -1,5 +1,5 @@
 use super::*;
-use crate::proof::{Anchor, Proof, ProofError};
+use crate::proof::{Anchor, PROOF_LEN_MAX, Proof, ProofError};
 
 #[test]
 fn each_record_is_proven_by_first_key() {
@@ -120,17 +120,39 @@ fn proof_reads_only_seals_and_own_segment() {
 }
 
 #[test]
-fn proof_above_seal_limit_is_refused() {
+fn proof_with_too_long_seals_is_refused() {
     let directory = written_trail(60);
     let proof = prove(directory.path(), 60, None).unwrap().unwrap();
-    let count = proof.seals.len();
-    assert!(count > 2);
-    let limit_seals = crate::trail::prove::limit_seals;
-    assert_eq!(limit_seals(Some(proof.clone()), count).unwrap(), Some(proof.clone()));
-    let error = limit_seals(Some(proof), count - 1).unwrap_err();
+    assert!(proof.seals.len() > 2);
+    let len = proof.seals.iter().map(|seal| 4 + seal.encode().len()).sum();
+    let within = |len_max| crate::trail::prove::prove_within(directory.path(), 60, None, len_max);
+    assert_eq!(within(len).unwrap(), Some(proof));
+    let error = within(len - 1).unwrap_err();
     assert!(
         error.kind() == std::io::ErrorKind::InvalidInput
             && error.to_string().contains("later checkpoint"),
         "{error}"
     );
+}
+
+#[test]
+fn proof_under_one_seal_needs_that_seal() {
+    let directory = written_trail(60);
+    let whole = prove(directory.path(), 60, None).unwrap().unwrap();
+    let short = prove_under_seal(directory.path(), 60).unwrap().unwrap();
+    assert_eq!(short.seals, whole.seals[whole.seals.len() - 1..]);
+    let anchor = Anchor::Checkpoint(Box::new(short.seals[0].clone()));
+    assert_eq!(short.check(&anchor), whole.check(&Anchor::Key(key().public())));
+}
+
+#[test]
+fn too_long_proof_and_false_seal_count_are_refused() {
+    let directory = written_trail(8);
+    let proof = prove(directory.path(), 8, None).unwrap().unwrap();
+    let mut bytes = proof.encode();
+    // A claim of more seals than the file has room for reserves no memory.
+    bytes[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert_eq!(Proof::decode(&bytes), Err(ProofError::Malformed));
+    bytes.resize(PROOF_LEN_MAX + 1, 0);
+    assert_eq!(Proof::decode(&bytes), Err(ProofError::Length));
 }

@@ -1,7 +1,9 @@
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use vouch_audit::Record;
-use vouch_audit::proof::{Anchor, Proof};
+use vouch_audit::proof::{Anchor, PROOF_LEN_MAX, Proof};
 use vouch_audit::trail::read_checkpoint;
 use vouch_audit_pipeline::trail_log::LoggedSeal;
 use vouch_log::merkle::Hash;
@@ -22,7 +24,7 @@ use crate::{key_directory as keys, output, when};
                   vouch audit check-proof --checkpoint /media/kept/monday 4711.proof\n  \
                   vouch audit check-proof --policy trail.policy 4711.tlog-proof")]
 pub(crate) struct Args {
-    /// The proof.
+    /// The proof, at most 256 MiB. The check takes twice its length in memory.
     #[arg(value_name = "FILE")]
     proof: PathBuf,
     /// The trail's first public key: 64 hexadecimal digits, or a file that holds them.
@@ -86,7 +88,10 @@ fn open(args: &Args) -> Outcome<(Anchor, Proof)> {
         }
     };
     let what = args.proof.display();
-    let proof = Proof::decode(&std::fs::read(&args.proof).at(what)?)
-        .map_err(|error| Failure::input(args.proof.display(), error))?;
+    let mut bytes = Vec::new();
+    let file = File::open(&args.proof).at(&what)?;
+    file.take(PROOF_LEN_MAX as u64 + 1).read_to_end(&mut bytes).at(what)?;
+    let proof =
+        Proof::decode(&bytes).map_err(|error| Failure::input(args.proof.display(), error))?;
     Ok((anchor, proof))
 }
