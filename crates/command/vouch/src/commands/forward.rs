@@ -7,8 +7,9 @@ use crate::statement_file::StatementArgs;
 
 /// Point a tree's old name to its new name, signed by the old root key.
 ///
-/// For planned moves to another key. Clients that find the pointer refuse the old name and print
-/// the new one; a mount of the whole namespace shows the old name as a symbolic link.
+/// For planned moves to another key. Clients follow the pointer to the new name, and warn; with
+/// `--refuse-forwarding` they refuse the old name. A mount of the whole namespace shows the old name
+/// as a symbolic link to the new one.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch forward old-keys --to @pub.example.org,HOSTID --db /srv/db\n  \
