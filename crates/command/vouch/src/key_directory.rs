@@ -18,6 +18,8 @@ use crate::passphrase::PassphraseArgs;
 pub(crate) const ROOT_KEY: &str = "root.key";
 pub(crate) const ROOT_PUBLIC: &str = "root.pub";
 pub(crate) const ROOT_SERIAL: &str = "root.serial";
+/// The demand for witnesses of the newest certificate.
+pub(crate) const ROOT_POLICY: &str = "root.policy";
 pub(crate) const SIGNING_KEY: &str = "signing.key";
 pub(crate) const SIGNING_CERT: &str = "signing.cert";
 

@@ -76,6 +76,28 @@ fn certify_keeps_the_log_key_on_request() {
     assert_eq!(site.publish()["log_entries"], 3);
 }
 
+fn witness_key() -> String {
+    let algorithm = vouch_log::key::Algorithm::CosignatureEd25519;
+    let key = vouch_log::key::Signer::from_seed("w.example", algorithm, &[1; 32]);
+    key.expect("a key").verifier().to_text()
+}
+
+#[test]
+fn later_certificates_keep_demand_for_witnesses() {
+    let site = TestSite::published();
+    let key = witness_key();
+    site.write("policy", format!("witness w {key}\nquorum w\n"));
+    assert_contains!(site.run_ok("certify keys --policy policy --out second"), "demanded of all");
+    for out in ["third", "fourth"] {
+        let args = ["certify", "keys", "--keep-log-key", "second/log.cert", "--out", out];
+        assert_contains!(site.run_ok(args), "demanded of all", "log key      kept");
+    }
+    site.write("none", "quorum none\n");
+    for args in ["certify keys --policy none --out fifth", "certify keys --out sixth"] {
+        assert_contains!(site.run_ok(args), "not demanded");
+    }
+}
+
 #[test]
 fn entries_of_the_log_are_listed() {
     let (site, _replica) = TestSite::served();
@@ -331,12 +353,7 @@ fn victim_of_a_thief_keeps_evidence_for_a_third_party() {
 fn revision_without_demanded_witness_is_not_believed() {
     let (site, _replica) = TestSite::served();
     let name = site.name("");
-    let key = vouch_log::key::Signer::from_seed(
-        "w.example",
-        vouch_log::key::Algorithm::CosignatureEd25519,
-        &[1; 32],
-    );
-    let key = key.expect("a key").verifier().to_text();
+    let key = witness_key();
     site.write("policy", format!("witness w {key}\nquorum w\n"));
     site.write("lax", "quorum none\n");
     let refused = site.run_err(10, ["ls", &name, "--policy", "policy"]);
