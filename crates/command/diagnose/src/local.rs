@@ -20,6 +20,8 @@ pub struct ClientSettings {
     pub state_directory: Option<PathBuf>,
     /// Directory and quota of the disk cache, unless there is none.
     pub cache: Option<(PathBuf, u64)>,
+    /// Files with policies of witnesses.
+    pub policies: Vec<PathBuf>,
     /// The network, or why it cannot be used.
     pub connector: Result<Arc<HttpConnector>, String>,
     pub timeout: Duration,

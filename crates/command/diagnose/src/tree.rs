@@ -7,7 +7,7 @@ use vouch_tree::TreeName;
 use vouch_tree::time_text::{RelativeTime, Utc};
 use vouch_tree::verify::{CLOCK_SKEW_S_MAX, Refusal};
 use vouch_tree_client::{
-    Client, ClientOptions, Error, Tree, TreeOptions, VerifyEvent, location_of_name,
+    Client, ClientOptions, Error, Tree, TreeOptions, VerifyEvent, location_of_name, read_policies,
 };
 
 use crate::clock::TwoClocks;
@@ -94,10 +94,12 @@ pub async fn check(
 /// A client without caches and without a record of its own.
 fn client(settings: &ClientSettings) -> Result<Arc<Client>, String> {
     let connector = settings.connector.clone()?;
+    let policies = read_policies(&settings.policies).map_err(|error| error.to_string())?;
     let options = ClientOptions {
         connector,
         deadline: settings.timeout,
         connect_timeout: settings.connect_timeout,
+        policies,
         ..ClientOptions::default()
     };
     Client::new(options).map_err(|error| error.to_string())

@@ -203,6 +203,22 @@ mod tests {
         walk(&super::command());
     }
 
+    /// A command that fetches from replicas, or exports trees, obeys the reader's policies.
+    #[test]
+    fn every_reader_of_trees_takes_a_policy() {
+        fn walk(command: &clap::Command, without: &mut Vec<String>) {
+            let has = |long| command.get_arguments().any(|arg| arg.get_long() == Some(long));
+            let exports = has("dir") && has("pseudo");
+            if (has("replica") || exports) && !has("policy") {
+                without.push(command.get_name().to_owned());
+            }
+            command.get_subcommands().for_each(|below| walk(below, without));
+        }
+        let mut without = Vec::new();
+        walk(&super::command(), &mut without);
+        assert!(without.is_empty(), "{without:?}");
+    }
+
     #[test]
     fn wrong_addresses_name_the_form() {
         for listen in [":4340", "4340", "localhost:4340", "127.0.0.1"] {

@@ -177,6 +177,7 @@ impl ClientArgs {
         ClientSettings {
             state_directory: self.state_directory(),
             cache: self.cache_directory(),
+            policies: self.witness_policy.clone(),
             connector: self.connector().map_err(|failure| failure.to_string()),
             timeout: self.timeout,
             connect_timeout: self.connect_timeout(),

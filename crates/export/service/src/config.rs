@@ -15,6 +15,9 @@ use crate::transport::proxy_header::Balancers;
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
     pub exports: ExportList,
+    /// Files with policies of witnesses, which hold for all exported trees; /etc/vouch/policy holds
+    /// beside them.
+    pub policies: Vec<PathBuf>,
     pub listen: Vec<SocketAddr>,
     pub passed: Vec<Arc<TcpListener>>,
     /// Addresses of this server that a client may use together (session trunking). If empty, those

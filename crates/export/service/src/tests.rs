@@ -92,6 +92,7 @@ impl Running {
         std::fs::write(&list, "/data *(rw,insecure,no_root_squash)\n").unwrap();
         let mut config = ExportConfig {
             exports: ExportList::Files(vec![list]),
+            policies: Vec::new(),
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
             passed: Vec::new(),
             trunk: Vec::new(),

@@ -19,6 +19,7 @@ use vouch_export::{
 };
 
 use vouch_krb5_seal::Kernels;
+use vouch_tree_client::read_policy;
 
 mod check;
 mod manage;
@@ -55,6 +56,11 @@ pub(crate) struct Args {
     /// Options of --dir, as in exports(5).
     #[arg(long, value_name = "LIST", default_value = "rw,insecure", value_parser = parse_export_options)]
     options: String,
+    /// Export published trees only in revisions that witnesses have seen: a policy (C2SP tlog-policy)
+    /// with a quorum; may be repeated, and all must hold for every exported tree. The policy of a tree,
+    /// certified by its root key, holds beside it. /etc/vouch/policy is always read if it exists.
+    #[arg(long = "policy", value_name = "FILE", help_heading = "Reading options")]
+    witness_policy: Vec<PathBuf>,
     /// Address to listen on; may be repeated. Without it, the sockets of the service manager
     /// (systemd.socket(5)), else 127.0.0.1:2049.
     #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
@@ -303,6 +309,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
     let shared = args.shared_state.then(|| shared_state(&args));
     let management = management(&args)?;
+    args.witness_policy.iter().try_for_each(|path| read_policy(path).map(drop))?;
     let mut config = ExportConfig { management, ..config(args, state, passed) };
     config.shared = shared;
     let lease = wait_for_turn(&mut config)?;
@@ -372,6 +379,7 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
             },
             None => ExportList::Files(args.exports),
         },
+        policies: args.witness_policy,
         listen: if args.listen.is_empty() { default_addresses } else { args.listen },
         passed,
         trunk: args.trunk,

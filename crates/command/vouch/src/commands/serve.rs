@@ -110,6 +110,11 @@ struct CacheArgs {
     /// Interval at which the cache looks for a new revision.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
     refresh: Duration,
+    /// With --cache-of, take only revisions that witnesses have seen: a policy (C2SP tlog-policy) with a
+    /// quorum; may be repeated, and all must hold. The policy of the tree, certified by its root key,
+    /// holds beside it. /etc/vouch/policy is always read if it exists.
+    #[arg(long = "policy", value_name = "FILE", help_heading = "Reading options")]
+    witness_policy: Vec<PathBuf>,
 }
 
 impl CacheArgs {
@@ -146,7 +151,7 @@ impl CacheArgs {
                 memory_cache_bytes: 16 << 20,
                 state_dir: Some(dir.join("state")),
                 refresh_interval: Some(self.refresh),
-                policies: vouch_tree_client::read_policies(&[])?,
+                policies: vouch_tree_client::read_policies(&self.witness_policy)?,
                 ..ClientOptions::default()
             })?;
             let tree = TreeOptions {

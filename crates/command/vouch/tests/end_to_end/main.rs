@@ -54,6 +54,7 @@ mod prelude;
 mod proofs;
 mod publish;
 mod read_commands;
+mod reader_policies;
 mod replica_attacks;
 mod replica_tls;
 mod service_manager;

@@ -14,13 +14,13 @@ fn now() -> u64 {
 }
 
 /// A witness that knows the log of the site's tree.
-fn witness(site: &TestSite, seed: u8) -> WitnessServer {
+pub(crate) fn witness(site: &TestSite, seed: u8) -> WitnessServer {
     let keys = fs::read_to_string(site.path("keys/log.pub")).expect("keygen writes it");
     let key = VerifierKey::parse(keys.lines().next().expect("a key")).expect("a key");
     WitnessServer::honest(HonestWitness::new(seed, key, now), Duration::ZERO)
 }
 
-fn line(seed: u8, url: &str) -> String {
+pub(crate) fn line(seed: u8, url: &str) -> String {
     format!("witness w{seed} {} {url}\n", signer(seed).verifier().to_text())
 }
 

@@ -26,13 +26,14 @@ pub(crate) struct FileSystemOpener {
 impl FileSystemOpener {
     pub(crate) fn new(
         state: &Path,
+        policies: Vec<PathBuf>,
         right: Option<Arc<ServingRight>>,
         fault_observer: Option<Arc<dyn FaultObserver>>,
     ) -> Self {
         FileSystemOpener {
             state: state.to_owned(),
             stores: Mutex::default(),
-            trees: Trees::new(state, fault_observer),
+            trees: Trees::new(state, policies, fault_observer),
             right,
         }
     }

@@ -15,14 +15,19 @@ use vouch_vfs_tree::TreeFs;
 
 pub(crate) struct Trees {
     state: PathBuf,
+    policies: Vec<PathBuf>,
     by_name: Mutex<Option<Arc<Client>>>,
     fault_observer: Option<Arc<dyn FaultObserver>>,
 }
 
 impl Trees {
     /// The newest revisions in the state directory prevent rollback after a restart.
-    pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
-        Trees { state: state.join("trees"), by_name: Mutex::default(), fault_observer }
+    pub(crate) fn new(
+        state: &Path,
+        policies: Vec<PathBuf>,
+        fault_observer: Option<Arc<dyn FaultObserver>>,
+    ) -> Self {
+        Trees { state: state.join("trees"), policies, by_name: Mutex::default(), fault_observer }
     }
 
     /// A self-certifying name begins with `@`. Returns within the client's deadline.
@@ -67,7 +72,7 @@ impl Trees {
     fn options(&self) -> io::Result<ClientOptions> {
         let statements = Path::new(STATEMENTS);
         Ok(ClientOptions {
-            policies: vouch_tree_client::read_policies(&[]).map_err(plainly)?,
+            policies: vouch_tree_client::read_policies(&self.policies).map_err(plainly)?,
             state_dir: Some(self.state.clone()),
             fault_observer: self.fault_observer.clone(),
             certificate_dirs: if statements.is_dir() {

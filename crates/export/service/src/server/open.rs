@@ -109,7 +109,9 @@ impl Server {
             .audit
             .is_some()
             .then(|| replica_faults.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
-        let opener = Arc::new(FileSystemOpener::new(&config.state, right.clone(), fault_observer));
+        let policies = config.policies.clone();
+        let opener = FileSystemOpener::new(&config.state, policies, right.clone(), fault_observer);
+        let opener = Arc::new(opener);
         let shared = opener.clone();
         let hooks =
             SystemHooks::system(Box::new(move |source, options| shared.open(source, options)));

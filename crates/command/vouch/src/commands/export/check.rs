@@ -11,6 +11,7 @@ use vouch_export::{
     CheckedList, CheckedTls, EffectiveExport, ExportList, TlsConfig, TlsFiles, check_principal_map,
     system_keytab,
 };
+use vouch_tree_client::read_policy;
 
 use super::running::Running;
 use crate::exit::{Code, Failure, Outcome};
@@ -19,11 +20,12 @@ use crate::{config, output};
 /// Check export lists and the files beside them, without a server.
 ///
 /// Reads the lists as a server would at its start or reload, resolves their hosts and opens their
-/// directories. Then checks the TLS files, the keytab and the principal map. Prints the options in
-/// force for each client, as `exportfs -v` does. Files that are not given are those of [export] in
-/// the configuration; without any, the lists are /etc/exports and /etc/exports.d. Exports that were
-/// added with --keep count too. Published trees are not opened. Nothing is written, and a running server
-/// is not told. With --server, that server checks its own lists and TLS files.
+/// directories. Then checks the TLS files, the keytab, the principal map and the policies of
+/// witnesses. Prints the options in force for each client, as `exportfs -v` does. Files that are not
+/// given are those of [export] in the configuration; without any, the lists are /etc/exports and
+/// /etc/exports.d. Exports that were added with --keep count too. Published trees are not opened.
+/// Nothing is written, and a running server is not told. With --server, that server checks its own
+/// lists and TLS files.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch export check                                   what the service of this machine would load\n  \
@@ -59,6 +61,9 @@ pub(crate) struct Args {
     /// Map of Kerberos principals.
     #[arg(long, value_name = "FILE")]
     principal_map: Option<PathBuf>,
+    /// Policy of witnesses for exported trees; may be repeated.
+    #[arg(long = "policy", value_name = "FILE")]
+    witness_policy: Vec<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -86,6 +91,7 @@ pub(super) fn run(args: Args, running: Running<'_>) -> Outcome {
     if let Some(tls) = &tls {
         add_tls(tls, &mut findings);
     }
+    policies(&args).iter().for_each(|policy| findings.add(check_policy(policy)));
     let state = state.map(Path::to_owned).or_else(|| super::default_state().ok());
     let checked = list(&args).check(state.as_deref(), tls.as_ref(), args.client);
     let checked = add_list(checked, &mut findings);
@@ -134,7 +140,8 @@ fn has_files(args: &Args) -> bool {
     let Args { keytab, tls_cert, tls_key, tls_client_ca, certificate_map, principal_map, .. } =
         args;
     let files = [keytab, tls_cert, tls_key, tls_client_ca, certificate_map, principal_map];
-    files.iter().any(|file| file.is_some()) || !args.exports.is_empty() || !args.tls_crl.is_empty()
+    let lists = [&args.exports, &args.tls_crl, &args.witness_policy];
+    files.iter().any(|file| file.is_some()) || lists.iter().any(|list| !list.is_empty())
 }
 
 fn show(exports: Vec<EffectiveExport>, findings: Findings, json: bool) -> Outcome {
@@ -246,14 +253,36 @@ fn tls(args: &Args) -> Option<TlsConfig> {
     })
 }
 
+/// The top level of the configuration has those of all readers.
+fn policies(args: &Args) -> Vec<PathBuf> {
+    if !args.witness_policy.is_empty() {
+        return args.witness_policy.clone();
+    }
+    let of_exports = values("policy");
+    let policies = if of_exports.is_empty() { values_at("policy") } else { of_exports };
+    policies.into_iter().map(PathBuf::from).collect()
+}
+
+fn check_policy(policy: &Path) -> Finding {
+    match read_policy(policy) {
+        Ok(_) => Finding::ok(policy.display(), "policy of witnesses is valid"),
+        Err(error) => Finding::problem(Fault::ExportList, "policy", error)
+            .cure("correct it; a server does not start with it"),
+    }
+}
+
 fn setting(name: &str) -> Option<PathBuf> {
     values(name).pop().map(PathBuf::from)
 }
 
 /// Of [export] in the configuration.
 fn values(name: &str) -> Vec<String> {
+    values_at(&format!("export.{name}"))
+}
+
+fn values_at(key: &str) -> Vec<String> {
     let settings = config::loaded().settings();
-    let found = settings.into_iter().find(|(key, _)| key.strip_prefix("export.") == Some(name));
+    let found = settings.into_iter().find(|(found, _)| found == key);
     match found.map(|(_, setting)| setting.value) {
         Some(Value::One(value)) => vec![value],
         Some(Value::Many(values)) => values,
