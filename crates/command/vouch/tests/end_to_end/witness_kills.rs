@@ -45,14 +45,59 @@ fn revisions(site: &TestSite, db: &str) -> (Vec<u64>, Vec<u64>) {
 /// The parts that are killed beside the publisher and the witnesses.
 trait Store {
     fn site(&self) -> &TestSite;
+    /// The file behind `log/checkpoint`.
+    fn checkpoint(&self) -> PathBuf;
+    /// A killed store may have lost a file that it was replacing. A directory has the old or the new.
+    fn may_lose_replaced_file(&self) -> bool;
     fn kill(&mut self);
     fn restart(&mut self);
 }
 
-/// Entries of the file that web servers show. `None` in a bucket.
-fn checkpoint_file(site: &TestSite, db: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(site.path(db).join("log/checkpoint")).ok()?;
-    text.lines().nth(1)?.parse().ok()
+/// Entries of the checkpoint that web servers show. `None` without the file.
+fn shown_entries(store: &impl Store) -> Option<u64> {
+    let text = match fs::read_to_string(store.checkpoint()) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        text => text.expect("the store's directory can be read"),
+    };
+    let entries = text.lines().nth(1).and_then(|line| line.parse().ok());
+    Some(entries.unwrap_or_else(|| panic!("torn checkpoint: {text:?}")))
+}
+
+/// Before a writer mends it: returns how many entries the shown checkpoint lacks.
+fn lag(store: &impl Store, db: &str, place: &str) -> u64 {
+    let (_, logged) = revisions(store.site(), db);
+    let head = *logged.last().expect("a revision");
+    let report = store.site().run_ok(["verify", "--db", db]);
+    let is_reported = report.contains("log/checkpoint is an older");
+    let Some(shown) = shown_entries(store) else {
+        assert!(store.may_lose_replaced_file(), "{place}: no checkpoint");
+        assert!(is_reported, "{place}: the missing checkpoint is not reported");
+        return head;
+    };
+    assert!(shown == head || shown + 1 == head, "{place}: {shown} of {head} entries");
+    assert_eq!(is_reported, shown < head, "{place}: {report}");
+    head - shown
+}
+
+/// Asks all witnesses, which mends the checkpoint. Returns the number of the newest revision.
+fn mend(store: &impl Store, db: &str, place: &str) -> u64 {
+    let site = store.site();
+    // Each witness refuses a head that does not continue the last one that it has cosigned.
+    let ask_all = format!("witness {db} --policy all --wait 60s --witness-wait 60s --json");
+    let asked = site.run(&ask_all);
+    assert!(asked.status.success(), "{place}: {}", String::from_utf8_lossy(&asked.stderr));
+    let report: Value = serde_json::from_slice(&asked.stdout).expect("JSON");
+    assert_eq!(report["missing"], serde_json::json!([]), "{place}");
+    assert_eq!(report["cosigned"].as_array().map(Vec::len), Some(3), "{place}");
+    let (seen, logged) = revisions(site, db);
+    assert_eq!(seen, logged, "{place}");
+    let newest = *seen.last().expect("a revision");
+    assert_eq!(report["revision"], newest, "{place}");
+    let verified = site.run_ok(["verify", "--db", db]);
+    assert_contains!(verified, "sound");
+    assert!(!verified.contains("note:"), "{place}: {verified}");
+    assert_eq!(shown_entries(store), Some(newest), "{place}");
+    newest
 }
 
 /// A directory: nothing to kill.
@@ -63,6 +108,14 @@ impl Store for Directory {
         &self.0
     }
 
+    fn checkpoint(&self) -> PathBuf {
+        self.0.path("db/log/checkpoint")
+    }
+
+    fn may_lose_replaced_file(&self) -> bool {
+        false
+    }
+
     fn kill(&mut self) {}
 
     fn restart(&mut self) {}
@@ -71,6 +124,15 @@ impl Store for Directory {
 impl Store for BucketSite {
     fn site(&self) -> &TestSite {
         &self.site
+    }
+
+    /// The server keeps each object as a file of its name.
+    fn checkpoint(&self) -> PathBuf {
+        self.site.path(DB.replace("s3://", "objects/")).join("log/checkpoint")
+    }
+
+    fn may_lose_replaced_file(&self) -> bool {
+        true
     }
 
     fn kill(&mut self) {
@@ -127,37 +189,16 @@ fn campaign(mut store: impl Store, db: &str, seed: u64) {
         std::thread::sleep(Duration::from_micros(random.roll(undisturbed_us / 2)));
         store.restart();
         let _ = child.wait();
-        let site = store.site();
-        witnesses.iter_mut().for_each(|witness| witness.start(site));
-        // Before a writer mends it.
-        let (_, logged) = revisions(site, db);
-        let is_reported =
-            site.run_ok(["verify", "--db", db]).contains("log/checkpoint is an older");
-        if let Some(file) = checkpoint_file(site, db) {
-            let head = *logged.last().expect("a revision");
-            assert!(file == head || file + 1 == head, "round {round}: {file} of {head} entries");
-            assert!(file == head || is_reported, "seed {seed}, round {round}: not reported");
-            behind += u64::from(file < head);
-        }
-        // Each witness refuses a head that does not continue the last one that it has cosigned.
-        let ask_all = format!("witness {db} --policy all --wait 60s --witness-wait 60s --json");
-        let asked = site.run(&ask_all);
-        let error = String::from_utf8_lossy(&asked.stderr);
-        assert!(asked.status.success(), "seed {seed}, round {round}: {error}");
-        let report: Value = serde_json::from_slice(&asked.stdout).expect("JSON");
-        assert_eq!(report["missing"], serde_json::json!([]), "seed {seed}, round {round}");
-        assert_eq!(report["cosigned"].as_array().map(Vec::len), Some(3));
-        let (seen, logged) = revisions(site, db);
-        assert_eq!(seen, logged, "seed {seed}, round {round}");
-        let newest = *seen.last().expect("a revision");
-        assert!(newest == before || newest == before + 1, "round {round}: {newest} after {before}");
-        assert_eq!(report["revision"], newest);
-        let verified = site.run_ok(["verify", "--db", db]);
-        assert_contains!(verified, "sound");
-        assert!(!verified.contains("note:"), "seed {seed}, round {round}: {verified}");
-        assert!(checkpoint_file(site, db).is_none_or(|file| file == newest), "round {round}");
+        witnesses.iter_mut().for_each(|witness| witness.start(store.site()));
+        let place = format!("seed {seed}, round {round}");
+        behind += u64::from(lag(&store, db, &place) > 0);
+        let newest = mend(&store, db, &place);
+        assert!(newest == before || newest == before + 1, "{place}: {newest} after {before}");
         before = newest;
     }
+    fs::remove_file(store.checkpoint()).expect("the checkpoint");
+    assert_contains!(store.site().run_ok(["verify", "--db", db]), "of 0 entries");
+    assert_eq!(mend(&store, db, "after a loss"), before);
     let names = ["publishers", "stores", "witnesses"];
     println!(
         "{} rounds, {before} revisions, {behind} older checkpoint files, killed {names:?}: {killed:?}",
