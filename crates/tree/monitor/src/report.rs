@@ -20,6 +20,9 @@ pub struct TreeStatus {
     pub revision: u64,
     /// Until when the log is known to be alive, in seconds since 1970.
     pub fresh: u64,
+    /// Rounds that have ended without an error since the start.
+    #[serde(default)]
+    pub rounds: u64,
     /// End of the last round, in seconds since 1970.
     pub checked: u64,
     /// Replicas asked, and those whose answer could be used.
@@ -68,7 +71,7 @@ impl Report {
     /// After a round of tree `number`.
     pub fn set(&self, number: usize, status: TreeStatus) {
         if let Some(tree) = self.trees.lock().get_mut(number) {
-            *tree = status;
+            *tree = TreeStatus { rounds: tree.rounds + 1, ..status };
         }
     }
 
@@ -121,6 +124,9 @@ impl StatusSource for Report {
             let values = trees.iter().map(|tree| (hostid(tree), value(tree)));
             page.by((name, Metric::Gauge, help), "tree", values);
         }
+        let rounds = trees.iter().map(|tree| (hostid(tree), tree.rounds));
+        let help = "Rounds that have ended without an error.";
+        page.by(("vouch_monitor_rounds_total", Metric::Counter, help), "tree", rounds);
         page.family("vouch_monitor_alarms", Metric::Gauge, "Alarms in force, by kind.");
         for tree in &*trees {
             for kind in AlarmKind::ALL {
