@@ -106,8 +106,10 @@ fn killed_mount_leaves_usable_state_and_caches() {
             load.shown_revision(&lonely.path("")).is_none_or(|number| number >= shown),
             "kill {round}: older after a remount"
         );
+        // Without a replica, each file that is not in the cache takes the time limit.
+        let mut some = (0..FILES).step_by(10);
         let is_usable =
-            (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
+            some.any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
         usable += usize::from(is_usable);
         drop(lonely);
         let _stale = site.serve_db("old", site.port);
