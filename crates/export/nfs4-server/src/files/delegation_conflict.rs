@@ -11,11 +11,11 @@ use crate::files::file_ref::FileRef;
 use crate::server::HOLDER_WAIT_MS;
 use crate::state::{AccessWithoutOpen, Holder, HolderAttributes};
 
-const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
 /// Of a change of names that met another file than the one whose delegations were recalled. Then
 /// the client gets DELAY.
 pub(crate) const RETRIES_OF_NAMES: u32 = 4;
 
+const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
 /// RFC 9754 §5.
 const HELD_TIMES: Bitmap =
     Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);

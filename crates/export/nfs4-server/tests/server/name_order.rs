@@ -299,7 +299,9 @@ fn notifications_match_directory_after_concurrent_renames() {
                         names[(step * 5 + number * 3 + step / 3) % 4],
                     );
                     let status = client.status(&["export"], &[Args::Savefh, rename(old, new)]);
-                    assert!([Status::OK, Status::NOENT].contains(&status), "{status:?}");
+                    // DELAY: other clients have changed the names at each try.
+                    let allowed = [Status::OK, Status::NOENT, Status::DELAY];
+                    assert!(allowed.contains(&status), "{status:?}");
                     let mode = self::mode(0o644);
                     client.status(&["export"], &[open_by_name(names[step % 4], Some(&mode))]);
                 }
