@@ -43,7 +43,7 @@ impl Sec {
         Self::Krb5Tls,
     ];
 
-    pub(crate) const fn uses_tls(self) -> bool {
+    pub const fn uses_tls(self) -> bool {
         matches!(self, Self::SysTls | Self::SysMtls | Self::Krb5Tls)
     }
 

@@ -19,6 +19,7 @@ const CLIENT: &str = "root";
 const VARIABLE: &str = "VOUCH_BENCH_REALM";
 
 /// A running realm, as seen by a process of the realm.
+#[derive(Debug)]
 pub struct Realm {
     directory: PathBuf,
 }

@@ -10,10 +10,18 @@ use vouch_bench::cpu::ServerCpu;
 
 use crate::OrExit as _;
 use crate::realm::{self, Realm};
+use crate::tls_servers::Certificates;
 
 pub const EXPORT: &str = "export";
 
 const START_S_MAX: u64 = 10;
+
+/// What servers show to clients, as far as the flavours of a run need it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Proofs<'a> {
+    pub realm: Option<&'a Realm>,
+    pub certificates: Option<&'a Certificates>,
+}
 
 /// Dropping it ends the process.
 #[derive(Debug)]
@@ -39,7 +47,7 @@ impl Server {
         program: &Path,
         directory: &Path,
         sync: bool,
-        realm: Option<&Realm>,
+        proofs: Proofs<'_>,
         audited: bool,
     ) -> Self {
         let files = tempfile::tempdir().or_exit("make a directory for vouch");
@@ -51,13 +59,16 @@ impl Server {
             "rw,no_root_squash,insecure,{}sec=krb5p:krb5i:krb5:sys",
             if sync { "" } else { "async," }
         ));
-        if let Some(realm) = realm {
+        if let Some(realm) = proofs.realm {
             command
                 .envs(realm.environment())
                 .arg("--keytab")
                 .arg(realm.service_keytab())
                 .arg("--idmap")
                 .arg(realm.idmap());
+        }
+        if let Some(certificates) = proofs.certificates {
+            certificates.give(&mut command);
         }
         if audited {
             let trail = files.path().join("trail");
@@ -80,11 +91,11 @@ impl Server {
         Self::start(command, port, files)
     }
 
-    /// The default of `threads` is too high for a machine with few cores.
-    pub fn ganesha(directory: &Path, threads: usize, realm: Option<&Realm>) -> Self {
+    /// NFS-Ganesha 15. 0 `threads` are its default, which is high for a machine with few cores.
+    pub fn ganesha(directory: &Path, threads: usize, proofs: Proofs<'_>) -> Self {
         let files = tempfile::tempdir().or_exit("make a directory for Ganesha");
         let (dir, port) = (files.path().display().to_string(), free_port());
-        let (kerberos, flavours, owners) = match realm {
+        let (kerberos, flavours, owners) = match proofs.realm {
             Some(realm) => {
                 let (principal, keytab) =
                     (realm::HOST_BASED, realm.service_keytab().display().to_string());
@@ -102,21 +113,34 @@ impl Server {
             }
             None => ("Active_krb5 = false;".into(), "sys", String::new()),
         };
+        let threads = match threads {
+            0 => String::new(),
+            _ => format!("RPC_Ioq_ThrdMax = {threads};"),
+        };
+        let tls = proofs.certificates.map(|certificates| {
+            let [authority, certificate, key] = ["ca.pem", "server.pem", "server.key"]
+                .map(|name| certificates.path(name).display().to_string());
+            format!(
+                "TLS_CONFIG {{ Enable_TLS = true; TLS_CA_File = {authority}; TLS_Cert_File = {certificate}; TLS_Key_File = {key}; }}\n"
+            )
+        });
         let config = format!(
             "NFS_CORE_PARAM {{ NFS_Port = {port}; Protocols = 4; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; \
-             Bind_addr = 0.0.0.0; mount_path_pseudo = true; RPC_Ioq_ThrdMax = {threads}; }}\n\
+             Bind_addr = 0.0.0.0; mount_path_pseudo = true; {threads} \
+             allow_set_io_flusher_fail = true; }}\n\
              NFSv4 {{ Graceless = true; RecoveryRoot = \"{dir}/state\"; Minor_Versions = 0,1,2; Allow_Numeric_Owners = true; \
              Only_Numeric_Owners = true; {owners} }}\n\
-             NFS_KRB5 {{ {kerberos} }}\n\
+             NFS_KRB5 {{ {kerberos} }}\n{}\
              EXPORT {{ Export_Id = 1; Path = {}; Pseudo = /{EXPORT}; Access_Type = RW; Squash = No_Root_Squash; SecType = {flavours}; \
              Protocols = 4; Transports = TCP; FSAL {{ Name = VFS; }} }}\n\
              LOG {{ Default_Log_Level = EVENT; }}\n",
+            tls.unwrap_or_default(),
             directory.display()
         );
         fs::write(files.path().join("conf"), config).or_exit("write Ganesha's configuration");
         fs::create_dir(files.path().join("state")).or_exit("make Ganesha's state directory");
         let mut command = Command::new("ganesha.nfsd");
-        command.envs(realm.map(Realm::environment).unwrap_or_default());
+        command.envs(proofs.realm.map(Realm::environment).unwrap_or_default());
         command.arg("-F").args([
             "-f",
             &format!("{dir}/conf"),

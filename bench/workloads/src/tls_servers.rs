@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 
+use vouch_bench::target::TlsFiles;
+
 use crate::OrExit as _;
 use crate::servers::{Server, free_port};
 
@@ -49,6 +51,26 @@ impl Certificates {
     pub fn path(&self, name: &str) -> PathBuf {
         self.files.path().join(name)
     }
+
+    /// What a client needs that shows a certificate.
+    pub fn client(&self) -> TlsFiles {
+        TlsFiles {
+            authorities: self.path("ca.pem"),
+            certificate: Some((self.path("client.pem"), self.path("client.key"))),
+            name: None,
+        }
+    }
+
+    /// Options of `vouch export`.
+    pub(crate) fn give(&self, command: &mut Command) {
+        for (option, name) in [
+            ("--tls-cert", "server.pem"),
+            ("--tls-key", "server.key"),
+            ("--tls-client-ca", "ca.pem"),
+        ] {
+            command.arg(option).arg(self.path(name));
+        }
+    }
 }
 
 impl Default for Certificates {
@@ -74,13 +96,7 @@ impl Server {
             .args(["--listen", &format!("0.0.0.0:{port}")])
             .arg("--state")
             .arg(files.path().join("state"));
-        for (option, name) in [
-            ("--tls-cert", "server.pem"),
-            ("--tls-key", "server.key"),
-            ("--tls-client-ca", "ca.pem"),
-        ] {
-            command.arg(option).arg(certificates.path(name));
-        }
+        certificates.give(&mut command);
         command
             .stdout(Stdio::null())
             .stderr(fs::File::create(files.path().join("log")).or_exit("create a log"));

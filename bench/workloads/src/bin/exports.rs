@@ -13,7 +13,8 @@ use vouch_bench::subject::{MountOptions, MountSubject};
 use vouch_bench::target::{NfsTarget, Sec};
 use vouch_bench::{Case, Run, StopFlag, Subject, report};
 use vouch_benches::realm::{self, Realm};
-use vouch_benches::servers::{EXPORT, Server};
+use vouch_benches::servers::{EXPORT, Proofs, Server};
+use vouch_benches::tls_servers::Certificates;
 use vouch_benches::{OrExit as _, bench};
 
 #[derive(Parser)]
@@ -40,9 +41,10 @@ struct Args {
     /// Number of small files.
     #[arg(long, default_value_t = 10_000)]
     files: u64,
-    /// Worker threads of Ganesha; 0 omits Ganesha.
-    #[arg(long, default_value_t = 4)]
-    ganesha_threads: usize,
+    /// Threads of NFS-Ganesha 15, `ganesha.nfsd` in PATH; 0 is its default. Without it, Ganesha does
+    /// not run.
+    #[arg(long)]
+    ganesha_threads: Option<usize>,
     /// A further server that runs already, by its port on this machine; may be repeated.
     #[arg(long, value_name = "LABEL=PORT", value_parser = running)]
     server: Vec<(String, u16)>,
@@ -76,8 +78,11 @@ struct Args {
 
 fn main() {
     let args = Args::parse();
-    let realm = args.sec.iter().any(|sec| *sec != Sec::Sys).then(|| Realm::enter(&args.enctype));
-    let servers = start(&args, realm.as_ref());
+    let realm =
+        args.sec.iter().any(|sec| sec.service().is_some()).then(|| Realm::enter(&args.enctype));
+    let certificates = args.sec.iter().any(|sec| sec.uses_tls()).then(Certificates::new);
+    let proofs = Proofs { realm: realm.as_ref(), certificates: certificates.as_ref() };
+    let servers = start(&args, proofs);
     if let Some(clients) = args.memory {
         servers.iter().for_each(|(label, server)| memory(label, server, &args, clients));
         return;
@@ -93,6 +98,8 @@ fn main() {
                 1,
                 args.connections,
             );
+            let tls = certificates.as_ref().filter(|_| sec.uses_tls()).map(Certificates::client);
+            let options = NfsOptions { tls, ..options };
             Box::new(
                 NfsSubject::connect(options, &StopFlag::default())
                     .or_exit(format!("{label}, sec={sec}")),
@@ -119,20 +126,19 @@ fn main() {
     }
 }
 
-fn start(args: &Args, realm: Option<&Realm>) -> Vec<(String, Server)> {
+fn start(args: &Args, proofs: Proofs<'_>) -> Vec<(String, Server)> {
     let mut servers = Vec::new();
     for build in &args.vouch {
         let (label, program) = build.split_once('=').unwrap_or(("vouch", build));
         let start =
-            |audited| Server::vouch(Path::new(program), &args.dir, !args.r#async, realm, audited);
+            |audited| Server::vouch(Path::new(program), &args.dir, !args.r#async, proofs, audited);
         servers.push((label.to_owned(), start(false)));
         if args.audited {
             servers.push((format!("{label} audited"), start(true)));
         }
     }
-    if args.ganesha_threads > 0 {
-        servers
-            .push(("ganesha".to_owned(), Server::ganesha(&args.dir, args.ganesha_threads, realm)));
+    if let Some(threads) = args.ganesha_threads {
+        servers.push(("ganesha".to_owned(), Server::ganesha(&args.dir, threads, proofs)));
     }
     servers
 }
@@ -211,10 +217,14 @@ fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
         ("write 1 MiB, depth 16", load(Order::Sequential, 1 << 20, 0, 16)),
         ("random read 4 KiB, depth 1", load(Order::Random, 4096, 100, 1)),
         ("random read 4 KiB, depth 64", load(Order::Random, 4096, 100, 64)),
+        ("random write 4 KiB, depth 64", load(Order::Random, 4096, 0, 64)),
+        ("random read 64 KiB, depth 64", load(Order::Random, 64 << 10, 100, 64)),
+        ("random write 64 KiB, depth 64", load(Order::Random, 64 << 10, 0, 64)),
         ("create, depth 16", Case::Put(copy)),
         ("read back, depth 16", Case::Get(copy)),
-        ("create, append, remove, depth 16", Case::Changes { files: args.files, depth: 16 }),
+        ("create, append, remove, depth 64", Case::Changes { files: args.files, depth: 64 }),
         ("getattr, depth 16", Case::Getattr { depth: 16, seconds }),
+        ("getattr, depth 64", Case::Getattr { depth: 64, seconds }),
     ];
     let planned = |(name, case): (&str, Case)| {
         let metric =
