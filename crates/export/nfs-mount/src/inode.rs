@@ -40,6 +40,9 @@ struct State {
     /// Of the content in the kernel's cache.
     cached_change: Option<u64>,
     is_searchable_by_all: bool,
+    /// It has had several names. The kernel counts names itself and can miss some, and link(2) fails in the
+    /// kernel if it counts none. A look-up corrects the count.
+    has_links: bool,
     valid: Duration,
     size: u64,
     fresh: Option<Fresh>,
@@ -64,6 +67,8 @@ pub(crate) struct Change {
     pub(crate) is_foreign: bool,
     /// Names of the directory are no longer for everybody.
     pub(crate) lost_search: bool,
+    /// The first time that the file has several names.
+    pub(crate) gained_links: bool,
 }
 
 impl Inode {
@@ -101,9 +106,11 @@ impl Inode {
         let lost_search =
             known.is_directory() && state.is_searchable_by_all && !is_searchable_by_all;
         state.is_searchable_by_all = is_searchable_by_all;
+        let gained_links = has_links(known) && !state.has_links;
+        state.has_links |= gained_links;
         state.ino = known.attr.ino;
         let is_foreign = state.cached_change.is_some_and(|cached| cached != known.change);
-        (state.valid, Change { is_foreign, lost_search })
+        (state.valid, Change { is_foreign, lost_search, gained_links })
     }
 
     /// For the case that the kernel asks for attributes within `valid`. Older ones than the newest are not kept.
@@ -153,6 +160,10 @@ impl Inode {
         self.state.lock().cached_change.get_or_insert(change);
     }
 
+    pub(crate) fn has_links(&self) -> bool {
+        self.state.lock().has_links
+    }
+
     /// The kernel may use names of this directory for this time without asking.
     pub(crate) fn name_valid(&self, is_shared: bool) -> Duration {
         let state = self.state.lock();
@@ -162,6 +173,10 @@ impl Inode {
             false => state.valid,
         }
     }
+}
+
+const fn has_links(known: &Known) -> bool {
+    known.attr.nlink > 1 && !known.is_directory()
 }
 
 /// All files that the kernel knows. The kernel bounds them: it forgets what it evicts.
@@ -236,6 +251,7 @@ impl InodeTable {
                         change: known.change,
                         cached_change: None,
                         is_searchable_by_all: false,
+                        has_links: has_links(known),
                         valid: Duration::ZERO,
                         size: known.attr.size,
                         fresh: None,

@@ -112,8 +112,8 @@ impl Mount {
         is_own: bool,
     ) -> Duration {
         let (valid, change) = inode.note(known, &self.options.times, is_own);
-        if change.lost_search && self.is_shared() {
-            // For each user.
+        // For each user, or because the kernel is to look up the file's names from now on.
+        if change.lost_search && self.is_shared() || change.gained_links {
             drop(self.drop_names(inode.places()));
         }
         if change.is_foreign {
@@ -170,7 +170,10 @@ impl Mount {
         is_own: bool,
     ) -> Entry {
         let attr_valid = self.note(inode, known, is_own);
-        let name_valid = directory.name_valid(self.is_shared());
+        let name_valid = match inode.has_links() {
+            true => Duration::ZERO,
+            false => directory.name_valid(self.is_shared()),
+        };
         Entry { node: inode.node, name_valid, attr_valid, attr: known.attr }
     }
 

@@ -373,6 +373,24 @@ fn status_and_metrics_show_the_mount_and_none_of_its_binds_as_dead() {
     site.run_ok("umount mnt");
 }
 
+#[test]
+#[ignore = "needs root and FUSE"]
+fn link_works_after_another_file_of_an_old_name_is_removed() {
+    let server = Server::start(TestSite::new(), &[]);
+    let mount = server.mount("mnt", &words("--acregmin 0s --acregmax 0s"));
+    std::fs::create_dir(mount.path("dir")).expect("a directory");
+    std::fs::write(mount.path("dir/file"), "text").expect("written");
+    let links = || std::fs::metadata(mount.path("dir/file")).expect("the file").nlink();
+    std::fs::hard_link(mount.path("dir/file"), mount.path("dir/other")).expect("linked");
+    std::fs::remove_file(server.data("dir/other")).expect("removed");
+    std::fs::write(server.data("dir/other"), "of another").expect("written");
+    // The kernel learns that the file has one name, and may count the next removal from it.
+    assert_eq!(links(), 1);
+    std::fs::remove_file(mount.path("dir/other")).expect("removed");
+    std::fs::hard_link(mount.path("dir/file"), mount.path("dir/third")).expect("linked");
+    assert_eq!(links(), 2);
+}
+
 /// `vouch bench consistency` over three mounts. It is a process of its own: a child inherits the open files of
 /// a mount, and closes them before it becomes another program, which waits for the server. So the process with
 /// the files must not start the server.
