@@ -124,7 +124,8 @@ impl Client {
         let runtime = Handle::try_current()
             .map_err(|e| Error::Damaged { what: format!("a client needs a tokio runtime: {e}") })?;
         let mut disk_fault = None;
-        let disk = options.disk_cache.as_ref().and_then(|wanted| match DiskCache::open(wanted) {
+        let open = |wanted| DiskCache::open(wanted, options.memory_cache_bytes);
+        let disk = options.disk_cache.as_ref().and_then(|wanted| match open(wanted) {
             Ok(cache) => Some(cache),
             Err(error) => {
                 let dir = wanted.dir.display();

@@ -25,9 +25,12 @@ use writer::WriteCommand;
 pub(crate) use whole_files::{StoredFile, WholeFiles, WholeKey};
 
 /// Further frames are dropped.
-const QUEUE_LEN_MAX: usize = 1024;
+const QUEUE_LEN_MAX: usize = 4096;
 
-const QUEUE_BYTES_MAX: u64 = 16 << 20;
+const QUEUE_BYTES_MIN: u64 = 16 << 20;
+
+/// Of the memory cache, which mostly has the queued frames too.
+const QUEUE_SHARE: u64 = 4;
 
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
@@ -44,16 +47,22 @@ pub(crate) struct DiskCache {
     index: Arc<SegmentIndex>,
     commands: SyncSender<WriteCommand>,
     queued_bytes: Arc<AtomicU64>,
+    queued_bytes_max: u64,
     pub(crate) whole: WholeFiles,
 }
 
 impl DiskCache {
     /// Blocks. O(cached frames).
-    pub(crate) fn open(options: &DiskCacheOptions) -> io::Result<Self> {
-        Self::open_on(options, Arc::new(SystemDisk))
+    pub(crate) fn open(options: &DiskCacheOptions, memory_cache_bytes: u64) -> io::Result<Self> {
+        Self::open_on(options, memory_cache_bytes, Arc::new(SystemDisk))
     }
 
-    fn open_on(options: &DiskCacheOptions, disk: Arc<dyn Disk>) -> io::Result<Self> {
+    fn open_on(
+        options: &DiskCacheOptions,
+        memory_cache_bytes: u64,
+        disk: Arc<dyn Disk>,
+    ) -> io::Result<Self> {
+        let queued_bytes_max = (memory_cache_bytes / QUEUE_SHARE).max(QUEUE_BYTES_MIN);
         let index = Arc::new(SegmentIndex::open(&options.dir, options.quota_bytes)?);
         let whole = WholeFiles::open(&options.dir, Arc::clone(&index));
         let (commands, queue) = sync_channel(QUEUE_LEN_MAX);
@@ -62,7 +71,7 @@ impl DiskCache {
         std::thread::Builder::new()
             .name("vouch-cache".into())
             .spawn(move || writer::run(&on, &*disk, &queue, &bytes))?;
-        Ok(Self { index, commands, queued_bytes, whole })
+        Ok(Self { index, commands, queued_bytes, queued_bytes_max, whole })
     }
 
     pub(crate) fn get(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
@@ -77,7 +86,7 @@ impl DiskCache {
         let len = stored.len() as u64;
         if stored.len() > FRAME_LEN_MAX
             || self.contains(handle)
-            || self.queued_bytes.load(Ordering::Relaxed) > QUEUE_BYTES_MAX
+            || self.queued_bytes.load(Ordering::Relaxed) > self.queued_bytes_max
         {
             return;
         }

@@ -5,7 +5,7 @@
 //! Numbers are big-endian.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
@@ -28,22 +28,40 @@ pub(crate) struct Span {
 }
 
 pub(crate) trait Disk: Send + Sync {
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes all of `parts`, one after the other.
+    fn write_at(&self, file: &File, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
 }
 
 pub(crate) struct SystemDisk;
 
 impl Disk for SystemDisk {
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        file.write_all_at(bytes, offset)
+    fn write_at(
+        &self,
+        file: &File,
+        mut parts: &mut [IoSlice<'_>],
+        mut offset: u64,
+    ) -> io::Result<()> {
+        while !parts.is_empty() {
+            match rustix::io::pwritev(file, parts, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(len) => {
+                    offset += len as u64;
+                    IoSlice::advance_slices(&mut parts, len);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 }
 
-pub(crate) fn encode_record(handle: &BlockHandle, frame: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&RECORD_MAGIC);
-    out.extend_from_slice(&(frame.len() as u32).to_be_bytes());
-    out.extend_from_slice(handle.as_bytes());
-    out.extend_from_slice(frame);
+pub(crate) fn encode_head(handle: &BlockHandle, frame: &[u8]) -> [u8; RECORD_HEAD_LEN] {
+    let mut head = [0; RECORD_HEAD_LEN];
+    head[..4].copy_from_slice(&RECORD_MAGIC);
+    head[4..8].copy_from_slice(&(frame.len() as u32).to_be_bytes());
+    head[8..].copy_from_slice(handle.as_bytes());
+    head
 }
 
 /// Stops at the first torn record and returns its offset. Reads record headers only.

@@ -14,7 +14,7 @@ fn make_frame(n: u64, len: usize) -> (BlockHandle, Bytes) {
 }
 
 fn open(dir: &Path, quota_bytes: u64) -> DiskCache {
-    DiskCache::open(&DiskCacheOptions { dir: dir.join("cache"), quota_bytes }).unwrap()
+    DiskCache::open(&DiskCacheOptions { dir: dir.join("cache"), quota_bytes }, 0).unwrap()
 }
 
 fn get_verified(cache: &DiskCache, handle: &BlockHandle) -> Option<Vec<u8>> {
@@ -161,7 +161,7 @@ async fn corrupt_and_missing_files_only_lose_frames() {
 struct FullDisk;
 
 impl Disk for FullDisk {
-    fn write_at(&self, _: &File, _: &[u8], _: u64) -> io::Result<()> {
+    fn write_at(&self, _: &File, _: &mut [io::IoSlice<'_>], _: u64) -> io::Result<()> {
         Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()))
     }
 }
@@ -171,13 +171,16 @@ async fn full_disk_stores_nothing_and_fails_nothing() {
     let dir = tempfile::tempdir().unwrap();
     put(&open(dir.path(), 16 << 20), 0..50, 9000).await;
     let options = DiskCacheOptions { dir: dir.path().join("cache"), quota_bytes: 16 << 20 };
-    let cache = DiskCache::open_on(&options, Arc::new(FullDisk)).unwrap();
+    let cache = DiskCache::open_on(&options, 0, Arc::new(FullDisk)).unwrap();
     put(&cache, 100..200, 9000).await;
     assert!((100..200).all(|n| cache.get(&make_frame(n, 9000).0).is_none()));
     fs::write(dir.path().join("file"), b"a file").unwrap();
     assert!(
-        DiskCache::open(&DiskCacheOptions { dir: dir.path().join("file"), quota_bytes: 1 << 20 })
-            .is_err()
+        DiskCache::open(
+            &DiskCacheOptions { dir: dir.path().join("file"), quota_bytes: 1 << 20 },
+            0
+        )
+        .is_err()
     );
 }
 
