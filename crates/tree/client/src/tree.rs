@@ -12,6 +12,7 @@ use vouch_log::evidence::Witnessing;
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind, HostId, Iv, TreeName, frame};
 
 use crate::client::{Client, TreeOptions};
+use crate::file::known_layout::KnownLayout;
 use crate::frame::Frame;
 use crate::freshness::Freshness;
 use crate::freshness::refresh::{self, DEMAND_INTERVAL};
@@ -43,6 +44,7 @@ pub struct Tree {
     refresher: OnceLock<AbortHandle>,
     origins: Vec<Origin>,
     this: OnceLock<Weak<Tree>>,
+    known_layout: Mutex<KnownLayout>,
 }
 
 #[derive(Clone, Copy)]
@@ -113,6 +115,7 @@ impl Tree {
             refresher: OnceLock::new(),
             origins: Vec::new(),
             this: OnceLock::new(),
+            known_layout: Mutex::default(),
         })
     }
 
@@ -416,6 +419,10 @@ impl Tree {
 
     pub(crate) const fn freshness(&self) -> &Arc<Freshness> {
         &self.freshness
+    }
+
+    pub(crate) const fn known_layout(&self) -> &Mutex<KnownLayout> {
+        &self.known_layout
     }
 
     pub(crate) const fn replicas_set(&self) -> &Arc<ReplicaSet> {

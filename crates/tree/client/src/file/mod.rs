@@ -1,4 +1,5 @@
 pub(crate) mod blob;
+pub(crate) mod known_layout;
 mod read_ahead;
 mod read_ahead_beside;
 mod reader;

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use parking_lot::Mutex;
+
+use crate::file::known_layout::KnownLayout;
 use crate::file::repeated_reads::RepeatedReads;
 
 const WINDOW_MIN: u64 = 256 * 1024;
@@ -18,13 +21,14 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Ranges to fetch, the nearest first.
+    /// Ranges to fetch, the nearest first. `known`: the layout of the tree's files.
     pub(crate) fn on_read(
         &mut self,
         offset: u64,
         len: u64,
         size: u64,
         window_max: u64,
+        known: &Mutex<KnownLayout>,
     ) -> Vec<Range<u64>> {
         let end = offset.saturating_add(len).min(size);
         let is_sequential = offset.saturating_add(SLACK) >= self.expected
@@ -34,7 +38,7 @@ impl ReadAhead {
         }
         if !is_sequential {
             (self.expected, self.window, self.fetched) = (end, 0, end);
-            return self.repeated.on_read(&(offset..end), size, window_max);
+            return self.repeated.on_read(&(offset..end), size, window_max, known);
         }
         self.repeated.extends_run(&(offset..end));
         self.on_sequential_read(offset..end, size, window_max).into_iter().collect()
@@ -89,7 +93,7 @@ mod tests {
                     "the read at {offset} is beyond the window, which ends at {fetched}"
                 );
             }
-            for range in ahead.on_read(offset, 128 * 1024, size, 8 * MIB) {
+            for range in ahead.on_read(offset, 128 * 1024, size, 8 * MIB, &Mutex::default()) {
                 longest = longest.max(range.end - range.start);
                 fetched = range.end;
             }
@@ -102,7 +106,7 @@ mod tests {
     fn random_reads_fetch_nothing() {
         let mut ahead = ReadAhead::default();
         for offset in [40 * MIB, 8 * MIB, 90 * MIB, 21 * MIB, 63 * MIB] {
-            assert_eq!(ahead.on_read(offset, 8192, 100 * MIB, 8 * MIB), []);
+            assert_eq!(ahead.on_read(offset, 8192, 100 * MIB, 8 * MIB, &Mutex::default()), []);
         }
     }
 
@@ -119,7 +123,7 @@ mod tests {
                 let offset = if sequential { next } else { offset };
                 let before = ahead.clone();
                 let end = offset.saturating_add(len).min(size);
-                for range in ahead.on_read(offset, len, size, max) {
+                for range in ahead.on_read(offset, len, size, max, &Mutex::default()) {
                     prop_assert!(range.start < range.end && range.end <= size);
                     if ahead.window == 0 {
                         continue; // Predicted from reads at a distance.

@@ -98,7 +98,13 @@ impl FileReader {
         let window_max = options.read_ahead_bytes_max.min(options.memory_cache_bytes / 2);
         let (ahead, behind) = {
             let mut state = self.ahead.lock();
-            let ahead = state.on_read(offset, len as u64, self.blob.size, window_max);
+            let ahead = state.on_read(
+                offset,
+                len as u64,
+                self.blob.size,
+                window_max,
+                self.tree.known_layout(),
+            );
             (ahead, state.behind(offset, len as u64, window_max))
         };
         for range in ahead {

@@ -4,6 +4,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use parking_lot::Mutex;
+
+use crate::file::known_layout::{KnownLayout, Layout};
+
 /// Columns of a table that are found: half as many, because two rounds of them must be known.
 const RUNS_MAX: usize = 64;
 
@@ -22,6 +26,8 @@ pub(crate) struct RepeatedReads {
     hits: usize,
     /// The largest of all chains.
     deviation: u64,
+    /// Its first predictions are from the layout of another file.
+    is_guessed: bool,
 }
 
 /// Three runs at nearly equal distances.
@@ -35,19 +41,48 @@ struct Chain {
 
 impl RepeatedReads {
     /// Ranges to fetch, the nearest first. Those that are not read yet are at most as long as eight
-    /// reads; each of the first predicted reads doubles this. O(runs²).
+    /// reads; each of the first predicted reads doubles this. `known`: of the tree. O(runs²).
     pub(crate) fn on_read(
         &mut self,
         read: &Range<u64>,
         size: u64,
         window_max: u64,
+        known: &Mutex<KnownLayout>,
     ) -> Vec<Range<u64>> {
         if self.extends_run(read) {
             return Vec::new();
         }
-        let Some(chain) = self.chain(read) else { return Vec::new() };
-        let len_max = window_max.min(chain.len.saturating_mul(8 << self.hits.min(DOUBLINGS_MAX)));
+        let found = self.chain(read);
+        if found.is_some() && self.is_guessed && self.hits == 0 {
+            // A wrong guess must not take the room.
+            self.unread.clear();
+            self.is_guessed = false;
+        }
+        let Some(chain) = found.or_else(|| self.guess(read, &mut known.lock())) else {
+            return Vec::new();
+        };
+        if self.hits > 0 {
+            known.lock().learn(Layout { distance: chain.distance, len: chain.len });
+        }
+        let len_max = window_max.min(chain.len.saturating_mul(8 << self.doublings()));
         self.predict(&chain, size, len_max)
+    }
+
+    /// Continues the layout of another file until this one has a chain.
+    fn guess(&mut self, read: &Range<u64>, known: &mut KnownLayout) -> Option<Chain> {
+        let read_len = read.end - read.start;
+        let Layout { distance, len } = match self.is_guessed {
+            true => known.layout_of(read_len),
+            false => known.guess(read_len),
+        }?;
+        self.is_guessed = true;
+        Some(Chain { distance, deviation: 0, last: read.clone(), len })
+    }
+
+    /// A right guess counts as much as many predictions.
+    fn doublings(&self) -> usize {
+        let is_confirmed = self.is_guessed && self.hits > 0;
+        if is_confirmed { DOUBLINGS_MAX } else { self.hits.min(DOUBLINGS_MAX) }
     }
 
     /// Notes a read. False: it begins a run.
@@ -70,7 +105,7 @@ impl RepeatedReads {
         let (mut predicted, mut len) = (Vec::new(), bytes(&self.unread));
         self.deviation = self.deviation.max(chain.deviation);
         // Few at first, so that all columns find room.
-        for step in 1..=4u64 << self.hits.min(DOUBLINGS_MAX) {
+        for step in 1..=4u64 << self.doublings() {
             let start = chain.last.start.saturating_add(chain.distance.saturating_mul(step));
             let around = self.deviation.saturating_mul(step).min(chain.len / 4);
             let end = start.saturating_add(chain.len).saturating_add(around).min(size);
@@ -138,6 +173,10 @@ mod tests {
 
     /// Reads of two columns in 40 row groups, of which the result had been fetched ahead.
     fn found(noise: u64, is_mixed: bool, split: u64) -> usize {
+        found_in(noise, is_mixed, split, &Mutex::default())
+    }
+
+    fn found_in(noise: u64, is_mixed: bool, split: u64, known: &Mutex<KnownLayout>) -> usize {
         const LEAF: u64 = 128 << 10;
         let (mut reads, mut fetched, mut found) = (RepeatedReads::default(), Vec::new(), 0);
         let column = |row: u64, column: u64| row * ROWS + column * MIB + row * 7919 % (noise + 1);
@@ -153,7 +192,7 @@ mod tests {
                     && read.end <= range.end.next_multiple_of(LEAF)
             }));
             for part in (read.start..read.end).step_by(split as usize) {
-                fetched.extend(reads.on_read(&(part..part + split), 41 * ROWS, 16 * MIB));
+                fetched.extend(reads.on_read(&(part..part + split), 41 * ROWS, 16 * MIB, known));
             }
         }
         found
@@ -168,28 +207,63 @@ mod tests {
     }
 
     #[test]
+    fn files_with_the_layout_of_an_earlier_one_are_fetched_from_their_first_read() {
+        for (noise, is_mixed, more) in [(0, false, 4), (0, true, 0), (50_000, false, 4)] {
+            let known = Mutex::default();
+            let first = found_in(noise, is_mixed, MIB, &known);
+            let second = found_in(noise, is_mixed, MIB, &known);
+            assert!(second >= first + more, "{first}, then {second}");
+        }
+    }
+
+    #[test]
+    fn wrong_guess_leaves_a_file_its_own_layout() {
+        let known = Mutex::new(KnownLayout::default());
+        known.lock().learn(Layout { distance: 40 * MIB, len: MIB });
+        assert_eq!(found_in(0, false, MIB, &known), 80 - 2 * 3);
+    }
+
+    #[test]
+    fn wrong_guesses_end() {
+        let known = Mutex::new(KnownLayout::default());
+        known.lock().learn(Layout { distance: 16 * MIB, len: MIB });
+        let reads_one =
+            |_| RepeatedReads::default().on_read(&(MIB..2 * MIB), 1000 * MIB, 32 * MIB, &known);
+        let fetched: Vec<_> = (0..100).flat_map(reads_one).collect();
+        assert!(!fetched.is_empty() && bytes(&fetched) <= 8 * 8 * MIB);
+    }
+
+    #[test]
     fn files_of_any_size_are_read() {
-        let mut reads = RepeatedReads::default();
+        let (mut reads, known) = (RepeatedReads::default(), Mutex::default());
         for start in [0, u64::MAX / 3, u64::MAX / 3 * 2, u64::MAX - 10] {
-            let found = reads.on_read(&(start..u64::MAX), u64::MAX, u64::MAX);
+            let found = reads.on_read(&(start..u64::MAX), u64::MAX, u64::MAX, &known);
             assert!(found.iter().all(|range| range.start < range.end));
         }
         for start in [1, 1 << 62, 1 << 63] {
-            reads.on_read(&(start..start + 1), u64::MAX, u64::MAX);
+            reads.on_read(&(start..start + 1), u64::MAX, u64::MAX, &known);
         }
     }
 
     proptest! {
         #[test]
-        fn few_bytes_are_fetched_in_vain(reads in proptest::collection::vec((0..1000 * MIB, 1..MIB), 1..300), max in 0..8 * MIB) {
-            let (mut known, mut read_bytes, mut fetched) = (RepeatedReads::default(), 0, Vec::<Range<u64>>::new());
+        fn few_bytes_are_fetched_in_vain(
+            reads in proptest::collection::vec((0..1000 * MIB, 1..MIB), 1..300),
+            max in 0..8 * MIB,
+            layout in proptest::option::of((1..16 * MIB, 1..MIB)),
+        ) {
+            let (mut file, mut read_bytes, mut fetched) = (RepeatedReads::default(), 0, Vec::<Range<u64>>::new());
+            let known = Mutex::<KnownLayout>::default();
+            if let Some((distance, len)) = layout {
+                known.lock().learn(Layout { distance, len });
+            }
             for (start, len) in reads {
                 read_bytes += len;
-                for range in known.on_read(&(start..start + len), 1000 * MIB, max) {
+                for range in file.on_read(&(start..start + len), 1000 * MIB, max, &known) {
                     prop_assert!(range.start < range.end && range.end <= 1000 * MIB);
                     fetched.push(range);
                 }
-                prop_assert!(bytes(&known.unread) <= max);
+                prop_assert!(bytes(&file.unread) <= max);
             }
             prop_assert!(bytes(&fetched) <= 2 * max + 2 * read_bytes);
         }
