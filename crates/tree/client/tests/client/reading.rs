@@ -232,6 +232,48 @@ async fn long_reads_from_disk_do_not_evict_each_other() {
     assert!(of_new[199] <= 2, "what is read again and again is admitted: {of_new:?}");
 }
 
+/// Their reader verifies it sooner itself.
+#[tokio::test]
+async fn reads_over_one_mib_leave_what_disk_cache_holds() {
+    const LEAF: usize = 128 << 10;
+    let directory = tempfile::tempdir().unwrap();
+    let mut publisher = Publisher::new(9);
+    let published = publisher.publish(&dir([("f", Node::File(noise(1, 64 * LEAF)))]), NOW);
+    let network = publisher.serve(&published).1;
+    let open = async || {
+        let (dir, quota_bytes) = (directory.path().join("cache"), 64 << 20);
+        let client = Client::new(ClientOptions {
+            disk_cache: Some(DiskCacheOptions { dir, quota_bytes }),
+            is_single_threaded: true,
+            ..options(&network)
+        });
+        let client = client.unwrap();
+        let tree = publisher.opened_by(&client).await.unwrap();
+        let inode = tree.lookup_path(tree.revision().unwrap().root(), b"f").await.unwrap();
+        (client, tree, blob(&inode).clone())
+    };
+    let (client, tree, blob) = open().await;
+    for offset in (0..64 * LEAF).step_by(8 * LEAF) {
+        tree.read(&blob, offset as u64, 8 * LEAF).await.unwrap();
+        client.flush().await;
+    }
+    let mut verified_ahead = Vec::new();
+    for len in [MIB, MIB + LEAF] {
+        let (_client, tree, blob) = open().await;
+        let file = tree.open_file(blob);
+        let before = tree.counters();
+        file.try_read(0, len).expect("all is cached").unwrap();
+        let read = tree.counters().disk_frames;
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        let after = tree.counters();
+        assert_eq!(after.network_frames, before.network_frames);
+        verified_ahead.push(after.disk_frames - read);
+    }
+    assert!(verified_ahead[0] > 0 && verified_ahead[1] == 0, "{verified_ahead:?}");
+}
+
 #[tokio::test]
 async fn concurrent_readers_share_one_fetch() {
     let mut publisher = Publisher::new(7);
