@@ -6,6 +6,7 @@ use pyo3::types::PyBytes;
 use vouch_tree_reader::ReadFile;
 
 use crate::errors::blocking;
+use crate::joined::joined;
 use crate::stat::text_of;
 
 /// An open file. Threads may share it.
@@ -141,27 +142,4 @@ impl File {
     }
 }
 
-/// Copies once, without the interpreter lock if it takes long: memory of large reads is new to the
-/// process, and the kernel clears its pages first.
-pub(crate) fn joined<'py>(py: Python<'py>, pieces: &[Bytes]) -> PyResult<Bound<'py, PyBytes>> {
-    let len = pieces.iter().map(Bytes::len).sum();
-    PyBytes::new_with(py, len, |mut target| {
-        let mut copy = || {
-            for piece in pieces {
-                let (now, later) = std::mem::take(&mut target).split_at_mut(piece.len());
-                now.copy_from_slice(piece);
-                target = later;
-            }
-        };
-        if len < COPY_WITH_LOCK_MAX {
-            copy()
-        } else {
-            py.detach(copy)
-        }
-        Ok(())
-    })
-}
-
 const LINES_AT_ONCE: usize = 64 << 10;
-
-const COPY_WITH_LOCK_MAX: usize = 64 << 10;

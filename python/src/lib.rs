@@ -9,6 +9,7 @@ mod audit_columns;
 mod changes; // Revisions, differences, the full check, proofs.
 mod errors; // Errors of the reader as exceptions of vouch.errors.
 mod file;
+mod joined; // Pieces of a file as one object.
 mod listing;
 mod session;
 mod stat;

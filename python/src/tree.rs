@@ -7,7 +7,8 @@ use vouch_tree_reader::{RangeRequest, ReadTree};
 
 use crate::changes::{Changes, Log, Revision, verify};
 use crate::errors::{blocking, exception};
-use crate::file::{File, joined};
+use crate::file::File;
+use crate::joined::joined;
 use crate::listing::Listing;
 use crate::session::choice;
 use crate::stat::{Stat, bytes_of};
