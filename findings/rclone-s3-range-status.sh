@@ -19,8 +19,8 @@ python3 -m venv "$work/python"
 cp "$(find "$work/python" -name rclone -type f -size +1M | head -n 1)" "$root/srv/rclone"
 mkdir -p "$root/srv/cache" "$root/srv/store/bucket"
 head -c 3000000 /dev/urandom >"$root/srv/store/bucket/object"
-chmod 777 "$root/srv/cache"
 cat >"$root/srv/nginx.conf" <<'NGINX'
+user root;
 pid /srv/pid;
 error_log /srv/error.log;
 events {}
