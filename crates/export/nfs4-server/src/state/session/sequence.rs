@@ -84,7 +84,7 @@ impl<F: Clone> State<F> {
         let room = self.reply_room(source_key);
         let begun = self.begin_slot(key, call)?;
         self.clients[client_key].renew(now);
-        self.adjust_slots(key, args.highest_slot, room);
+        self.adjust_slots(key, args.slot, room);
         Ok(self.sequenced(key, call, begun, promised))
     }
 
@@ -194,12 +194,13 @@ impl<F: Clone> State<F> {
         begun
     }
 
-    /// Grants more slots to a client that uses all, and fewer if no memory is left.
-    fn adjust_slots(&mut self, key: SessionKey, highest_used: vouch_nfs4::SlotId, room: usize) {
+    /// Grants more slots to a client that uses the last one, and fewer if no memory is left. A highest
+    /// slot that it only names is not enough: nfs-rs 0.8 always names its last one, and takes no
+    /// more slots than it asked for.
+    fn adjust_slots(&mut self, key: SessionKey, used: vouch_nfs4::SlotId, room: usize) {
         let limits = &self.config.limits;
         let slots = &mut self.sessions[key].slots;
-        let uses_all =
-            highest_used == slots.highest() && highest_used.0 + 1 < limits.slots_per_session_max;
+        let uses_all = used == slots.highest() && used.0 + 1 < limits.slots_per_session_max;
         // §2.10.6.1.
         if uses_all && room >= limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
             slots.grow((slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
