@@ -9,7 +9,6 @@ use tonic::{Request, Response, Status};
 
 use crate::attributes::{Attributes, invalid};
 use crate::copies::Pending;
-use crate::csi_v1::controller_server::Controller;
 use crate::csi_v1::controller_service_capability::{self, Rpc, rpc};
 use crate::csi_v1::validate_volume_capabilities_response::Confirmed;
 use crate::csi_v1::*;

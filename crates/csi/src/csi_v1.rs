@@ -46,38 +46,6 @@ pub mod plugin_capability {
             SnapshotMetadataService = 4,
             SnapshotAccessibilityConstraints = 5,
         }
-        impl Type {
-            /// String value of the enum field names used in the ProtoBuf definition.
-            ///
-            /// The values are not transformed in any way and thus are considered stable
-            /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-            pub fn as_str_name(&self) -> &'static str {
-                match self {
-                    Self::Unknown => "UNKNOWN",
-                    Self::ControllerService => "CONTROLLER_SERVICE",
-                    Self::VolumeAccessibilityConstraints => "VOLUME_ACCESSIBILITY_CONSTRAINTS",
-                    Self::GroupControllerService => "GROUP_CONTROLLER_SERVICE",
-                    Self::SnapshotMetadataService => "SNAPSHOT_METADATA_SERVICE",
-                    Self::SnapshotAccessibilityConstraints => "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS",
-                }
-            }
-            /// Creates an enum from field names used in the ProtoBuf definition.
-            pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-                match value {
-                    "UNKNOWN" => Some(Self::Unknown),
-                    "CONTROLLER_SERVICE" => Some(Self::ControllerService),
-                    "VOLUME_ACCESSIBILITY_CONSTRAINTS" => {
-                        Some(Self::VolumeAccessibilityConstraints)
-                    }
-                    "GROUP_CONTROLLER_SERVICE" => Some(Self::GroupControllerService),
-                    "SNAPSHOT_METADATA_SERVICE" => Some(Self::SnapshotMetadataService),
-                    "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS" => {
-                        Some(Self::SnapshotAccessibilityConstraints)
-                    }
-                    _ => None,
-                }
-            }
-        }
     }
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct VolumeExpansion {
@@ -94,28 +62,6 @@ pub mod plugin_capability {
             Unknown = 0,
             Online = 1,
             Offline = 2,
-        }
-        impl Type {
-            /// String value of the enum field names used in the ProtoBuf definition.
-            ///
-            /// The values are not transformed in any way and thus are considered stable
-            /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-            pub fn as_str_name(&self) -> &'static str {
-                match self {
-                    Self::Unknown => "UNKNOWN",
-                    Self::Online => "ONLINE",
-                    Self::Offline => "OFFLINE",
-                }
-            }
-            /// Creates an enum from field names used in the ProtoBuf definition.
-            pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-                match value {
-                    "UNKNOWN" => Some(Self::Unknown),
-                    "ONLINE" => Some(Self::Online),
-                    "OFFLINE" => Some(Self::Offline),
-                    _ => None,
-                }
-            }
         }
     }
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
@@ -225,38 +171,6 @@ pub mod volume_capability {
             MultiNodeMultiWriter = 5,
             SingleNodeSingleWriter = 6,
             SingleNodeMultiWriter = 7,
-        }
-        impl Mode {
-            /// String value of the enum field names used in the ProtoBuf definition.
-            ///
-            /// The values are not transformed in any way and thus are considered stable
-            /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-            pub fn as_str_name(&self) -> &'static str {
-                match self {
-                    Self::Unknown => "UNKNOWN",
-                    Self::SingleNodeWriter => "SINGLE_NODE_WRITER",
-                    Self::SingleNodeReaderOnly => "SINGLE_NODE_READER_ONLY",
-                    Self::MultiNodeReaderOnly => "MULTI_NODE_READER_ONLY",
-                    Self::MultiNodeSingleWriter => "MULTI_NODE_SINGLE_WRITER",
-                    Self::MultiNodeMultiWriter => "MULTI_NODE_MULTI_WRITER",
-                    Self::SingleNodeSingleWriter => "SINGLE_NODE_SINGLE_WRITER",
-                    Self::SingleNodeMultiWriter => "SINGLE_NODE_MULTI_WRITER",
-                }
-            }
-            /// Creates an enum from field names used in the ProtoBuf definition.
-            pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-                match value {
-                    "UNKNOWN" => Some(Self::Unknown),
-                    "SINGLE_NODE_WRITER" => Some(Self::SingleNodeWriter),
-                    "SINGLE_NODE_READER_ONLY" => Some(Self::SingleNodeReaderOnly),
-                    "MULTI_NODE_READER_ONLY" => Some(Self::MultiNodeReaderOnly),
-                    "MULTI_NODE_SINGLE_WRITER" => Some(Self::MultiNodeSingleWriter),
-                    "MULTI_NODE_MULTI_WRITER" => Some(Self::MultiNodeMultiWriter),
-                    "SINGLE_NODE_SINGLE_WRITER" => Some(Self::SingleNodeSingleWriter),
-                    "SINGLE_NODE_MULTI_WRITER" => Some(Self::SingleNodeMultiWriter),
-                    _ => None,
-                }
-            }
         }
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
@@ -477,56 +391,6 @@ pub mod controller_service_capability {
             GetVolumeHealth = 16,
             ListVolumeHealth = 17,
         }
-        impl Type {
-            /// String value of the enum field names used in the ProtoBuf definition.
-            ///
-            /// The values are not transformed in any way and thus are considered stable
-            /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-            pub fn as_str_name(&self) -> &'static str {
-                match self {
-                    Self::Unknown => "UNKNOWN",
-                    Self::CreateDeleteVolume => "CREATE_DELETE_VOLUME",
-                    Self::PublishUnpublishVolume => "PUBLISH_UNPUBLISH_VOLUME",
-                    Self::ListVolumes => "LIST_VOLUMES",
-                    Self::GetCapacity => "GET_CAPACITY",
-                    Self::CreateDeleteSnapshot => "CREATE_DELETE_SNAPSHOT",
-                    Self::ListSnapshots => "LIST_SNAPSHOTS",
-                    Self::CloneVolume => "CLONE_VOLUME",
-                    Self::PublishReadonly => "PUBLISH_READONLY",
-                    Self::ExpandVolume => "EXPAND_VOLUME",
-                    Self::ListVolumesPublishedNodes => "LIST_VOLUMES_PUBLISHED_NODES",
-                    Self::GetVolume => "GET_VOLUME",
-                    Self::SingleNodeMultiWriter => "SINGLE_NODE_MULTI_WRITER",
-                    Self::ModifyVolume => "MODIFY_VOLUME",
-                    Self::GetSnapshot => "GET_SNAPSHOT",
-                    Self::GetVolumeHealth => "GET_VOLUME_HEALTH",
-                    Self::ListVolumeHealth => "LIST_VOLUME_HEALTH",
-                }
-            }
-            /// Creates an enum from field names used in the ProtoBuf definition.
-            pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-                match value {
-                    "UNKNOWN" => Some(Self::Unknown),
-                    "CREATE_DELETE_VOLUME" => Some(Self::CreateDeleteVolume),
-                    "PUBLISH_UNPUBLISH_VOLUME" => Some(Self::PublishUnpublishVolume),
-                    "LIST_VOLUMES" => Some(Self::ListVolumes),
-                    "GET_CAPACITY" => Some(Self::GetCapacity),
-                    "CREATE_DELETE_SNAPSHOT" => Some(Self::CreateDeleteSnapshot),
-                    "LIST_SNAPSHOTS" => Some(Self::ListSnapshots),
-                    "CLONE_VOLUME" => Some(Self::CloneVolume),
-                    "PUBLISH_READONLY" => Some(Self::PublishReadonly),
-                    "EXPAND_VOLUME" => Some(Self::ExpandVolume),
-                    "LIST_VOLUMES_PUBLISHED_NODES" => Some(Self::ListVolumesPublishedNodes),
-                    "GET_VOLUME" => Some(Self::GetVolume),
-                    "SINGLE_NODE_MULTI_WRITER" => Some(Self::SingleNodeMultiWriter),
-                    "MODIFY_VOLUME" => Some(Self::ModifyVolume),
-                    "GET_SNAPSHOT" => Some(Self::GetSnapshot),
-                    "GET_VOLUME_HEALTH" => Some(Self::GetVolumeHealth),
-                    "LIST_VOLUME_HEALTH" => Some(Self::ListVolumeHealth),
-                    _ => None,
-                }
-            }
-        }
     }
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Type {
@@ -696,28 +560,6 @@ pub mod volume_usage {
         Bytes = 1,
         Inodes = 2,
     }
-    impl Unit {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Unknown => "UNKNOWN",
-                Self::Bytes => "BYTES",
-                Self::Inodes => "INODES",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "UNKNOWN" => Some(Self::Unknown),
-                "BYTES" => Some(Self::Bytes),
-                "INODES" => Some(Self::Inodes),
-                _ => None,
-            }
-        }
-    }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeGetVolumeHealthRequest {
@@ -768,38 +610,6 @@ pub mod node_service_capability {
             GetVolumeHealth = 7,
             GetStorageHealth = 8,
         }
-        impl Type {
-            /// String value of the enum field names used in the ProtoBuf definition.
-            ///
-            /// The values are not transformed in any way and thus are considered stable
-            /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-            pub fn as_str_name(&self) -> &'static str {
-                match self {
-                    Self::Unknown => "UNKNOWN",
-                    Self::StageUnstageVolume => "STAGE_UNSTAGE_VOLUME",
-                    Self::GetVolumeStats => "GET_VOLUME_STATS",
-                    Self::ExpandVolume => "EXPAND_VOLUME",
-                    Self::SingleNodeMultiWriter => "SINGLE_NODE_MULTI_WRITER",
-                    Self::VolumeMountGroup => "VOLUME_MOUNT_GROUP",
-                    Self::GetVolumeHealth => "GET_VOLUME_HEALTH",
-                    Self::GetStorageHealth => "GET_STORAGE_HEALTH",
-                }
-            }
-            /// Creates an enum from field names used in the ProtoBuf definition.
-            pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-                match value {
-                    "UNKNOWN" => Some(Self::Unknown),
-                    "STAGE_UNSTAGE_VOLUME" => Some(Self::StageUnstageVolume),
-                    "GET_VOLUME_STATS" => Some(Self::GetVolumeStats),
-                    "EXPAND_VOLUME" => Some(Self::ExpandVolume),
-                    "SINGLE_NODE_MULTI_WRITER" => Some(Self::SingleNodeMultiWriter),
-                    "VOLUME_MOUNT_GROUP" => Some(Self::VolumeMountGroup),
-                    "GET_VOLUME_HEALTH" => Some(Self::GetVolumeHealth),
-                    "GET_STORAGE_HEALTH" => Some(Self::GetStorageHealth),
-                    _ => None,
-                }
-            }
-        }
     }
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Type {
@@ -826,1348 +636,208 @@ pub enum VolumeHealthErrorType {
     Inaccessible = 2,
     DataLoss = 3,
 }
-impl VolumeHealthErrorType {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::UnknownVolumeHealthType => "UNKNOWN_VOLUME_HEALTH_TYPE",
-            Self::Degraded => "DEGRADED",
-            Self::Inaccessible => "INACCESSIBLE",
-            Self::DataLoss => "DATA_LOSS",
+#[tonic::async_trait]
+pub trait Identity: Send + Sync + 'static {
+    async fn get_plugin_info(
+        &self,
+        request: Request<GetPluginInfoRequest>,
+    ) -> Outcome<GetPluginInfoResponse>;
+    async fn get_plugin_capabilities(
+        &self,
+        request: Request<GetPluginCapabilitiesRequest>,
+    ) -> Outcome<GetPluginCapabilitiesResponse>;
+    async fn probe(&self, request: Request<ProbeRequest>) -> Outcome<ProbeResponse>;
+}
+/// Refuses requests over `len_max`.
+pub async fn answer_identity<T: Identity>(
+    service: &T,
+    request: http::Request<Body>,
+    len_max: usize,
+) -> http::Response<Body> {
+    match request.uri().path() {
+        "/csi.v1.Identity/GetPluginInfo" => {
+            unary(len_max, request, |message| service.get_plugin_info(message)).await
         }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "UNKNOWN_VOLUME_HEALTH_TYPE" => Some(Self::UnknownVolumeHealthType),
-            "DEGRADED" => Some(Self::Degraded),
-            "INACCESSIBLE" => Some(Self::Inaccessible),
-            "DATA_LOSS" => Some(Self::DataLoss),
-            _ => None,
+        "/csi.v1.Identity/GetPluginCapabilities" => {
+            unary(len_max, request, |message| service.get_plugin_capabilities(message)).await
         }
+        "/csi.v1.Identity/Probe" => unary(len_max, request, |message| service.probe(message)).await,
+        _ => tonic::Status::unimplemented("").into_http(),
     }
 }
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum StorageHealthErrorType {
-    UnknownStorageHealthErrorType = 0,
-    StorageDegraded = 1,
-    StorageUnreachable = 2,
+#[tonic::async_trait]
+pub trait Controller: Send + Sync + 'static {
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Outcome<CreateVolumeResponse>;
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Outcome<DeleteVolumeResponse>;
+    async fn controller_publish_volume(
+        &self,
+        request: Request<ControllerPublishVolumeRequest>,
+    ) -> Outcome<ControllerPublishVolumeResponse>;
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<ControllerUnpublishVolumeRequest>,
+    ) -> Outcome<ControllerUnpublishVolumeResponse>;
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<ValidateVolumeCapabilitiesRequest>,
+    ) -> Outcome<ValidateVolumeCapabilitiesResponse>;
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Outcome<GetCapacityResponse>;
+    async fn controller_get_capabilities(
+        &self,
+        request: Request<ControllerGetCapabilitiesRequest>,
+    ) -> Outcome<ControllerGetCapabilitiesResponse>;
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Outcome<CreateSnapshotResponse>;
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Outcome<DeleteSnapshotResponse>;
+    async fn list_snapshots(
+        &self,
+        request: Request<ListSnapshotsRequest>,
+    ) -> Outcome<ListSnapshotsResponse>;
+    async fn controller_expand_volume(
+        &self,
+        request: Request<ControllerExpandVolumeRequest>,
+    ) -> Outcome<ControllerExpandVolumeResponse>;
 }
-impl StorageHealthErrorType {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::UnknownStorageHealthErrorType => "UNKNOWN_STORAGE_HEALTH_ERROR_TYPE",
-            Self::StorageDegraded => "STORAGE_DEGRADED",
-            Self::StorageUnreachable => "STORAGE_UNREACHABLE",
+/// Refuses requests over `len_max`.
+pub async fn answer_controller<T: Controller>(
+    service: &T,
+    request: http::Request<Body>,
+    len_max: usize,
+) -> http::Response<Body> {
+    match request.uri().path() {
+        "/csi.v1.Controller/CreateVolume" => {
+            unary(len_max, request, |message| service.create_volume(message)).await
         }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "UNKNOWN_STORAGE_HEALTH_ERROR_TYPE" => Some(Self::UnknownStorageHealthErrorType),
-            "STORAGE_DEGRADED" => Some(Self::StorageDegraded),
-            "STORAGE_UNREACHABLE" => Some(Self::StorageUnreachable),
-            _ => None,
+        "/csi.v1.Controller/DeleteVolume" => {
+            unary(len_max, request, |message| service.delete_volume(message)).await
         }
-    }
-}
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum BlockMetadataType {
-    Unknown = 0,
-    FixedLength = 1,
-    VariableLength = 2,
-}
-impl BlockMetadataType {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unknown => "UNKNOWN",
-            Self::FixedLength => "FIXED_LENGTH",
-            Self::VariableLength => "VARIABLE_LENGTH",
+        "/csi.v1.Controller/ControllerPublishVolume" => {
+            unary(len_max, request, |message| service.controller_publish_volume(message)).await
         }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "UNKNOWN" => Some(Self::Unknown),
-            "FIXED_LENGTH" => Some(Self::FixedLength),
-            "VARIABLE_LENGTH" => Some(Self::VariableLength),
-            _ => None,
+        "/csi.v1.Controller/ControllerUnpublishVolume" => {
+            unary(len_max, request, |message| service.controller_unpublish_volume(message)).await
         }
-    }
-}
-/// Generated server implementations.
-pub mod identity_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with IdentityServer.
-    #[async_trait]
-    pub trait Identity: std::marker::Send + std::marker::Sync + 'static {
-        async fn get_plugin_info(
-            &self,
-            request: tonic::Request<super::GetPluginInfoRequest>,
-        ) -> std::result::Result<tonic::Response<super::GetPluginInfoResponse>, tonic::Status>;
-        async fn get_plugin_capabilities(
-            &self,
-            request: tonic::Request<super::GetPluginCapabilitiesRequest>,
-        ) -> std::result::Result<tonic::Response<super::GetPluginCapabilitiesResponse>, tonic::Status>;
-        async fn probe(
-            &self,
-            request: tonic::Request<super::ProbeRequest>,
-        ) -> std::result::Result<tonic::Response<super::ProbeResponse>, tonic::Status>;
-    }
-    #[derive(Debug)]
-    pub struct IdentityServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> IdentityServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
+        "/csi.v1.Controller/ValidateVolumeCapabilities" => {
+            unary(len_max, request, |message| service.validate_volume_capabilities(message)).await
         }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
+        "/csi.v1.Controller/GetCapacity" => {
+            unary(len_max, request, |message| service.get_capacity(message)).await
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
+        "/csi.v1.Controller/ControllerGetCapabilities" => {
+            unary(len_max, request, |message| service.controller_get_capabilities(message)).await
         }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
+        "/csi.v1.Controller/CreateSnapshot" => {
+            unary(len_max, request, |message| service.create_snapshot(message)).await
         }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
+        "/csi.v1.Controller/DeleteSnapshot" => {
+            unary(len_max, request, |message| service.delete_snapshot(message)).await
         }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
+        "/csi.v1.Controller/ListSnapshots" => {
+            unary(len_max, request, |message| service.list_snapshots(message)).await
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
+        "/csi.v1.Controller/ControllerExpandVolume" => {
+            unary(len_max, request, |message| service.controller_expand_volume(message)).await
         }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for IdentityServer<T>
-    where
-        T: Identity,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/csi.v1.Identity/GetPluginInfo" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetPluginInfoSvc<T: Identity>(pub Arc<T>);
-                    impl<T: Identity> tonic::server::UnaryService<super::GetPluginInfoRequest> for GetPluginInfoSvc<T> {
-                        type Response = super::GetPluginInfoResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetPluginInfoRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Identity>::get_plugin_info(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetPluginInfoSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Identity/GetPluginCapabilities" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetPluginCapabilitiesSvc<T: Identity>(pub Arc<T>);
-                    impl<T: Identity>
-                        tonic::server::UnaryService<super::GetPluginCapabilitiesRequest>
-                        for GetPluginCapabilitiesSvc<T>
-                    {
-                        type Response = super::GetPluginCapabilitiesResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetPluginCapabilitiesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Identity>::get_plugin_capabilities(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetPluginCapabilitiesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Identity/Probe" => {
-                    #[allow(non_camel_case_types)]
-                    struct ProbeSvc<T: Identity>(pub Arc<T>);
-                    impl<T: Identity> tonic::server::UnaryService<super::ProbeRequest> for ProbeSvc<T> {
-                        type Response = super::ProbeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ProbeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Identity>::probe(&inner, request).await };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ProbeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
-                    Ok(response)
-                }),
-            }
-        }
-    }
-    impl<T> Clone for IdentityServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "csi.v1.Identity";
-    impl<T> tonic::server::NamedService for IdentityServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        _ => tonic::Status::unimplemented("").into_http(),
     }
 }
-/// Generated server implementations.
-pub mod controller_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with ControllerServer.
-    #[async_trait]
-    pub trait Controller: std::marker::Send + std::marker::Sync + 'static {
-        async fn create_volume(
-            &self,
-            request: tonic::Request<super::CreateVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::CreateVolumeResponse>, tonic::Status>;
-        async fn delete_volume(
-            &self,
-            request: tonic::Request<super::DeleteVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::DeleteVolumeResponse>, tonic::Status>;
-        async fn controller_publish_volume(
-            &self,
-            request: tonic::Request<super::ControllerPublishVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ControllerPublishVolumeResponse>,
-            tonic::Status,
-        >;
-        async fn controller_unpublish_volume(
-            &self,
-            request: tonic::Request<super::ControllerUnpublishVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ControllerUnpublishVolumeResponse>,
-            tonic::Status,
-        >;
-        async fn validate_volume_capabilities(
-            &self,
-            request: tonic::Request<super::ValidateVolumeCapabilitiesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ValidateVolumeCapabilitiesResponse>,
-            tonic::Status,
-        >;
-        async fn get_capacity(
-            &self,
-            request: tonic::Request<super::GetCapacityRequest>,
-        ) -> std::result::Result<tonic::Response<super::GetCapacityResponse>, tonic::Status>;
-        async fn controller_get_capabilities(
-            &self,
-            request: tonic::Request<super::ControllerGetCapabilitiesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ControllerGetCapabilitiesResponse>,
-            tonic::Status,
-        >;
-        async fn create_snapshot(
-            &self,
-            request: tonic::Request<super::CreateSnapshotRequest>,
-        ) -> std::result::Result<tonic::Response<super::CreateSnapshotResponse>, tonic::Status>;
-        async fn delete_snapshot(
-            &self,
-            request: tonic::Request<super::DeleteSnapshotRequest>,
-        ) -> std::result::Result<tonic::Response<super::DeleteSnapshotResponse>, tonic::Status>;
-        async fn list_snapshots(
-            &self,
-            request: tonic::Request<super::ListSnapshotsRequest>,
-        ) -> std::result::Result<tonic::Response<super::ListSnapshotsResponse>, tonic::Status>;
-        async fn controller_expand_volume(
-            &self,
-            request: tonic::Request<super::ControllerExpandVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ControllerExpandVolumeResponse>,
-            tonic::Status,
-        >;
-    }
-    #[derive(Debug)]
-    pub struct ControllerServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> ControllerServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
+#[tonic::async_trait]
+pub trait Node: Send + Sync + 'static {
+    async fn node_publish_volume(
+        &self,
+        request: Request<NodePublishVolumeRequest>,
+    ) -> Outcome<NodePublishVolumeResponse>;
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<NodeUnpublishVolumeRequest>,
+    ) -> Outcome<NodeUnpublishVolumeResponse>;
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Outcome<NodeGetVolumeStatsResponse>;
+    async fn node_get_volume_health(
+        &self,
+        request: Request<NodeGetVolumeHealthRequest>,
+    ) -> Outcome<NodeGetVolumeHealthResponse>;
+    async fn node_get_capabilities(
+        &self,
+        request: Request<NodeGetCapabilitiesRequest>,
+    ) -> Outcome<NodeGetCapabilitiesResponse>;
+    async fn node_get_info(
+        &self,
+        request: Request<NodeGetInfoRequest>,
+    ) -> Outcome<NodeGetInfoResponse>;
+}
+/// Refuses requests over `len_max`.
+pub async fn answer_node<T: Node>(
+    service: &T,
+    request: http::Request<Body>,
+    len_max: usize,
+) -> http::Response<Body> {
+    match request.uri().path() {
+        "/csi.v1.Node/NodePublishVolume" => {
+            unary(len_max, request, |message| service.node_publish_volume(message)).await
         }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
+        "/csi.v1.Node/NodeUnpublishVolume" => {
+            unary(len_max, request, |message| service.node_unpublish_volume(message)).await
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
+        "/csi.v1.Node/NodeGetVolumeStats" => {
+            unary(len_max, request, |message| service.node_get_volume_stats(message)).await
         }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
+        "/csi.v1.Node/NodeGetVolumeHealth" => {
+            unary(len_max, request, |message| service.node_get_volume_health(message)).await
         }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
+        "/csi.v1.Node/NodeGetCapabilities" => {
+            unary(len_max, request, |message| service.node_get_capabilities(message)).await
         }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
+        "/csi.v1.Node/NodeGetInfo" => {
+            unary(len_max, request, |message| service.node_get_info(message)).await
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for ControllerServer<T>
-    where
-        T: Controller,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/csi.v1.Controller/CreateVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct CreateVolumeSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller> tonic::server::UnaryService<super::CreateVolumeRequest> for CreateVolumeSvc<T> {
-                        type Response = super::CreateVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CreateVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::create_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CreateVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/DeleteVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct DeleteVolumeSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller> tonic::server::UnaryService<super::DeleteVolumeRequest> for DeleteVolumeSvc<T> {
-                        type Response = super::DeleteVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::DeleteVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::delete_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = DeleteVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ControllerPublishVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct ControllerPublishVolumeSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller>
-                        tonic::server::UnaryService<super::ControllerPublishVolumeRequest>
-                        for ControllerPublishVolumeSvc<T>
-                    {
-                        type Response = super::ControllerPublishVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ControllerPublishVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::controller_publish_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ControllerPublishVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ControllerUnpublishVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct ControllerUnpublishVolumeSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller>
-                        tonic::server::UnaryService<super::ControllerUnpublishVolumeRequest>
-                        for ControllerUnpublishVolumeSvc<T>
-                    {
-                        type Response = super::ControllerUnpublishVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ControllerUnpublishVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::controller_unpublish_volume(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ControllerUnpublishVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ValidateVolumeCapabilities" => {
-                    #[allow(non_camel_case_types)]
-                    struct ValidateVolumeCapabilitiesSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller>
-                        tonic::server::UnaryService<super::ValidateVolumeCapabilitiesRequest>
-                        for ValidateVolumeCapabilitiesSvc<T>
-                    {
-                        type Response = super::ValidateVolumeCapabilitiesResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ValidateVolumeCapabilitiesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::validate_volume_capabilities(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ValidateVolumeCapabilitiesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/GetCapacity" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetCapacitySvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller> tonic::server::UnaryService<super::GetCapacityRequest> for GetCapacitySvc<T> {
-                        type Response = super::GetCapacityResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetCapacityRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::get_capacity(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetCapacitySvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ControllerGetCapabilities" => {
-                    #[allow(non_camel_case_types)]
-                    struct ControllerGetCapabilitiesSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller>
-                        tonic::server::UnaryService<super::ControllerGetCapabilitiesRequest>
-                        for ControllerGetCapabilitiesSvc<T>
-                    {
-                        type Response = super::ControllerGetCapabilitiesResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ControllerGetCapabilitiesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::controller_get_capabilities(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ControllerGetCapabilitiesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/CreateSnapshot" => {
-                    #[allow(non_camel_case_types)]
-                    struct CreateSnapshotSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller> tonic::server::UnaryService<super::CreateSnapshotRequest>
-                        for CreateSnapshotSvc<T>
-                    {
-                        type Response = super::CreateSnapshotResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CreateSnapshotRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::create_snapshot(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CreateSnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/DeleteSnapshot" => {
-                    #[allow(non_camel_case_types)]
-                    struct DeleteSnapshotSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller> tonic::server::UnaryService<super::DeleteSnapshotRequest>
-                        for DeleteSnapshotSvc<T>
-                    {
-                        type Response = super::DeleteSnapshotResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::DeleteSnapshotRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::delete_snapshot(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = DeleteSnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ListSnapshots" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListSnapshotsSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller> tonic::server::UnaryService<super::ListSnapshotsRequest>
-                        for ListSnapshotsSvc<T>
-                    {
-                        type Response = super::ListSnapshotsResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListSnapshotsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::list_snapshots(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListSnapshotsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ControllerExpandVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct ControllerExpandVolumeSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller>
-                        tonic::server::UnaryService<super::ControllerExpandVolumeRequest>
-                        for ControllerExpandVolumeSvc<T>
-                    {
-                        type Response = super::ControllerExpandVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ControllerExpandVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::controller_expand_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ControllerExpandVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
-                    Ok(response)
-                }),
-            }
-        }
-    }
-    impl<T> Clone for ControllerServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "csi.v1.Controller";
-    impl<T> tonic::server::NamedService for ControllerServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        _ => tonic::Status::unimplemented("").into_http(),
     }
 }
-/// Generated server implementations.
-pub mod node_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with NodeServer.
-    #[async_trait]
-    pub trait Node: std::marker::Send + std::marker::Sync + 'static {
-        async fn node_publish_volume(
-            &self,
-            request: tonic::Request<super::NodePublishVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodePublishVolumeResponse>, tonic::Status>;
-        async fn node_unpublish_volume(
-            &self,
-            request: tonic::Request<super::NodeUnpublishVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeUnpublishVolumeResponse>, tonic::Status>;
-        async fn node_get_volume_stats(
-            &self,
-            request: tonic::Request<super::NodeGetVolumeStatsRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeGetVolumeStatsResponse>, tonic::Status>;
-        async fn node_get_volume_health(
-            &self,
-            request: tonic::Request<super::NodeGetVolumeHealthRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeGetVolumeHealthResponse>, tonic::Status>;
-        async fn node_get_capabilities(
-            &self,
-            request: tonic::Request<super::NodeGetCapabilitiesRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeGetCapabilitiesResponse>, tonic::Status>;
-        async fn node_get_info(
-            &self,
-            request: tonic::Request<super::NodeGetInfoRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeGetInfoResponse>, tonic::Status>;
+use tonic::Request;
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::server::{Grpc, UnaryService};
+pub type Outcome<T> = Result<tonic::Response<T>, tonic::Status>;
+struct Method<F>(F);
+impl<F, R, Q, A> UnaryService<Q> for Method<F>
+where
+    F: FnMut(Request<Q>) -> R,
+    R: Future<Output = Outcome<A>>,
+{
+    type Response = A;
+    type Future = R;
+    fn call(&mut self, request: Request<Q>) -> R {
+        (self.0)(request)
     }
-    #[derive(Debug)]
-    pub struct NodeServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> NodeServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for NodeServer<T>
-    where
-        T: Node,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/csi.v1.Node/NodePublishVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodePublishVolumeSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodePublishVolumeRequest>
-                        for NodePublishVolumeSvc<T>
-                    {
-                        type Response = super::NodePublishVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodePublishVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_publish_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodePublishVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeUnpublishVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeUnpublishVolumeSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeUnpublishVolumeRequest>
-                        for NodeUnpublishVolumeSvc<T>
-                    {
-                        type Response = super::NodeUnpublishVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeUnpublishVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_unpublish_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeUnpublishVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeGetVolumeStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeGetVolumeStatsSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeGetVolumeStatsRequest>
-                        for NodeGetVolumeStatsSvc<T>
-                    {
-                        type Response = super::NodeGetVolumeStatsResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeGetVolumeStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_get_volume_stats(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeGetVolumeStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeGetVolumeHealth" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeGetVolumeHealthSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeGetVolumeHealthRequest>
-                        for NodeGetVolumeHealthSvc<T>
-                    {
-                        type Response = super::NodeGetVolumeHealthResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeGetVolumeHealthRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_get_volume_health(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeGetVolumeHealthSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeGetCapabilities" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeGetCapabilitiesSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeGetCapabilitiesRequest>
-                        for NodeGetCapabilitiesSvc<T>
-                    {
-                        type Response = super::NodeGetCapabilitiesResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeGetCapabilitiesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_get_capabilities(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeGetCapabilitiesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeGetInfo" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeGetInfoSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeGetInfoRequest> for NodeGetInfoSvc<T> {
-                        type Response = super::NodeGetInfoResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeGetInfoRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Node>::node_get_info(&inner, request).await };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeGetInfoSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
-                    Ok(response)
-                }),
-            }
-        }
-    }
-    impl<T> Clone for NodeServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "csi.v1.Node";
-    impl<T> tonic::server::NamedService for NodeServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
-    }
+}
+async fn unary<Q, A, R>(
+    len_max: usize,
+    request: http::Request<Body>,
+    method: impl FnMut(Request<Q>) -> R,
+) -> http::Response<Body>
+where
+    Q: prost::Message + Default + 'static,
+    A: prost::Message + Default + 'static,
+    R: Future<Output = Outcome<A>>,
+{
+    let codec = tonic_prost::ProstCodec::<A, Q>::default();
+    let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(len_max), None);
+    grpc.unary(Method(method), request).await
 }

@@ -2,7 +2,6 @@
 
 use tonic::{Request, Response, Status};
 
-use crate::csi_v1::identity_server::Identity;
 use crate::csi_v1::plugin_capability::{Service, Type, service};
 use crate::csi_v1::*;
 

@@ -15,7 +15,6 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::attributes::{Attributes, invalid};
 use crate::bind::unmount_all;
-use crate::csi_v1::node_server::Node;
 use crate::csi_v1::node_service_capability::{self, Rpc, rpc};
 use crate::csi_v1::volume_capability::AccessType;
 use crate::csi_v1::volume_capability::access_mode::Mode;

@@ -16,7 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tonic::body::Body;
-use tonic::codegen::{Service, http};
+use tonic::codegen::http;
 use vouch_daemon::failure::{At as _, Outcome};
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_server::{self, StatusListeners};
@@ -25,9 +25,7 @@ use vouch_daemon::{private_socket, runtime_directory, service_manager};
 
 use crate::controller::ControllerService;
 use crate::copies::Pending;
-use crate::csi_v1::controller_server::ControllerServer;
-use crate::csi_v1::identity_server::IdentityServer;
-use crate::csi_v1::node_server::NodeServer;
+use crate::csi_v1::{answer_controller, answer_identity, answer_node};
 use crate::exports::ExportServer;
 use crate::identity::IdentityService;
 use crate::launcher::{Launch, Launcher};
@@ -96,15 +94,15 @@ pub async fn run(
         calls: calls.clone(),
     };
     let services = Services {
-        identity: IdentityServer::new(IdentityService { driver_name: name.clone() }),
-        controller: ControllerServer::new(ControllerService {
+        identity: Arc::new(IdentityService { driver_name: name.clone() }),
+        controller: Arc::new(ControllerService {
             volumes,
             exports,
             operations: Locks::default(),
             snapshots: Arc::new(snapshots),
             pending: Pending::default(),
         }),
-        node: NodeServer::new(NodeService {
+        node: Arc::new(NodeService {
             node_id,
             mounts: mounts.clone(),
             records,
@@ -208,7 +206,7 @@ async fn serve(stream: UnixStream, services: Services) {
     let service =
         hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
             let services = services.clone();
-            async move { services.call(request.map(Body::new)).await }
+            async move { Ok::<_, Infallible>(services.call(request.map(Body::new)).await) }
         });
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.max_concurrent_streams(CALLS_MAX);
@@ -219,23 +217,22 @@ async fn serve(stream: UnixStream, services: Services) {
 
 #[derive(Clone)]
 struct Services {
-    identity: IdentityServer<IdentityService>,
-    controller: ControllerServer<ControllerService>,
-    node: NodeServer<NodeService>,
+    identity: Arc<IdentityService>,
+    controller: Arc<ControllerService>,
+    node: Arc<NodeService>,
     calls: Arc<Calls>,
 }
 
 impl Services {
-    async fn call(
-        mut self,
-        request: http::Request<Body>,
-    ) -> Result<http::Response<Body>, Infallible> {
+    async fn call(self, request: http::Request<Body>) -> http::Response<Body> {
         let path = request.uri().path().to_owned();
         let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
         let response = match service {
-            "csi.v1.Identity" => self.identity.call(request).await?,
-            "csi.v1.Controller" => self.controller.call(request).await?,
-            "csi.v1.Node" => self.node.call(request).await?,
+            "csi.v1.Identity" => answer_identity(&*self.identity, request, REQUEST_LEN_MAX).await,
+            "csi.v1.Controller" => {
+                answer_controller(&*self.controller, request, REQUEST_LEN_MAX).await
+            }
+            "csi.v1.Node" => answer_node(&*self.node, request, REQUEST_LEN_MAX).await,
             _ => tonic::Status::unimplemented(format!("no service {service}")).into_http(),
         };
         if let Some(method) = METHODS.iter().find(|known| **known == method) {
@@ -246,7 +243,7 @@ impl Services {
                 .and_then(|code| code.to_str().ok()?.parse().ok());
             self.calls.count(method, code.unwrap_or(0));
         }
-        Ok(response)
+        response
     }
 }
 
@@ -269,6 +266,9 @@ const METHODS: [&str; 11] = [
 const CONNECTIONS_MAX: usize = 64;
 
 const CALLS_MAX: u32 = 256;
+
+/// As other servers of gRPC.
+const REQUEST_LEN_MAX: usize = 4 << 20;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

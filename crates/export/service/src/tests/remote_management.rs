@@ -10,6 +10,7 @@ use vouch_rpc_tls::credentials::{ClientFiles, ServerFiles};
 
 use super::*;
 use crate::limits::{MANAGEMENT_CONNECTIONS_PER_ADDRESS_MAX, MANAGEMENT_REQUEST_LEN_MAX};
+use crate::management::grpc::client::{all_parts, unary};
 use crate::management::grpc::export_v1::{
     AddExportRequest, ListExportsRequest, SetDrainingRequest,
 };
@@ -254,24 +255,24 @@ fn reload_takes_role_and_certificate_from_open_connections() {
             clients: vec!["*(ro)".into()],
             keep: false,
         };
-        editor.add_export(request("/a")).await.unwrap();
+        unary(&mut editor, request("/a")).await.unwrap();
         site.write("roles", "dns:editor read\ndns:chief all\n");
         reload(&server);
-        let error = editor.add_export(request("/b")).await.unwrap_err();
+        let error = unary(&mut editor, request("/b")).await.unwrap_err();
         assert_eq!(error.code(), Code::PermissionDenied, "{error}");
-        editor.list_exports(ListExportsRequest {}).await.unwrap();
+        all_parts(&mut editor, ListExportsRequest {}).await.unwrap();
         // Serial number of the chief.
         site.revoke(&[4]);
         reload(&server);
-        let error = chief.set_draining(SetDrainingRequest { draining: true }).await.unwrap_err();
+        let error = unary(&mut chief, SetDrainingRequest { draining: true }).await.unwrap_err();
         assert_eq!(error.code(), Code::Unauthenticated, "{error}");
-        editor.list_exports(ListExportsRequest {}).await.unwrap();
+        all_parts(&mut editor, ListExportsRequest {}).await.unwrap();
         // A faulty file keeps all that was in force.
         site.write("roles", "dns:editor everything\n");
         let control = state_directory::control_path(&server.state, None);
         let error = status_client::reload(&control).unwrap_err().to_string();
         assert!(error.contains("line 1: everything is no role"), "{error}");
-        editor.list_exports(ListExportsRequest {}).await.unwrap();
+        all_parts(&mut editor, ListExportsRequest {}).await.unwrap();
     });
     assert!(!server.status().draining);
 }
@@ -285,14 +286,14 @@ fn connections_and_messages_are_bounded() {
         let (mut chief, _) = chief.connect().await.unwrap();
         let clients = vec!["x".repeat(MANAGEMENT_REQUEST_LEN_MAX)];
         let request = AddExportRequest { path: "/x".into(), clients, keep: false };
-        let error = chief.add_export(request).await.unwrap_err();
+        let error = unary(&mut chief, request).await.unwrap_err();
         assert_eq!(error.code(), Code::OutOfRange, "{error}");
-        chief.list_exports(ListExportsRequest {}).await.unwrap();
+        all_parts(&mut chief, ListExportsRequest {}).await.unwrap();
         // Without a handshake too, one address gets its share.
         let idle = || std::net::TcpStream::connect(site.address).unwrap();
         let idle: Vec<_> = (1..MANAGEMENT_CONNECTIONS_PER_ADDRESS_MAX).map(|_| idle()).collect();
         assert!(site.connect_as("chief").connect().await.is_err());
-        chief.list_exports(ListExportsRequest {}).await.unwrap();
+        all_parts(&mut chief, ListExportsRequest {}).await.unwrap();
         drop(idle);
     });
     let is_free = || send(&site.connect_as("chief"), Order::ListExports).is_ok();

@@ -12,12 +12,16 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tonic::body::Body;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::{Service, http};
-use tonic::{Code, Streaming};
+use tonic::{Code, Request};
+use tonic_prost::ProstCodec;
 use vouch_daemon::failure;
 use vouch_daemon::printable::printable;
 use vouch_rpc_tls::credentials::{ClientFiles, CredentialError, http2_client_config};
@@ -25,7 +29,7 @@ use vouch_rpc_tls::{ClientConfig, ServerName};
 
 use super::convert::Convert as _;
 use super::export_v1 as v1;
-use super::export_v1::management_client::ManagementClient;
+use super::export_v1::Call;
 use crate::exports::list_check::CheckedList;
 use crate::management::{Answer, Order, OrderError};
 use crate::monitoring::status::Status;
@@ -50,6 +54,8 @@ type Connection = JoinHandle<hyper::Result<()>>;
 
 type Result<T> = std::result::Result<T, OrderError>;
 
+pub(crate) type Called<T> = std::result::Result<T, tonic::Status>;
+
 impl RemoteServer {
     /// `server`: `HOST:PORT`. HOST is in the server's certificate.
     pub fn new(server: &str, files: &ClientFiles) -> std::result::Result<Self, RemoteServerError> {
@@ -71,10 +77,8 @@ impl RemoteServer {
 
     pub fn status(&self) -> Result<Status> {
         self.call(async |mut client| {
-            let status = client.get_status(v1::GetStatusRequest {}).await?.into_inner();
-            let mut status: Status = status.convert();
-            let parts = client.list_clients(v1::ListClientsRequest {}).await?.into_inner();
-            let parts = all(parts).await?;
+            let mut status: Status = unary(&mut client, v1::GetStatusRequest {}).await?.convert();
+            let parts = all_parts(&mut client, v1::ListClientsRequest {}).await?;
             status.clients =
                 parts.into_iter().flat_map(|part| part.clients).collect::<Vec<_>>().convert();
             Ok(status)
@@ -86,7 +90,7 @@ impl RemoteServer {
         let request = v1::CheckExportsRequest { client: client.map(|client| client.to_string()) };
         self.call(async move |mut remote| {
             let mut checked = CheckedList::default();
-            for part in all(remote.check_exports(request).await?.into_inner()).await? {
+            for part in all_parts(&mut remote, request).await? {
                 checked.exports.extend::<Vec<_>>(part.exports.convert());
                 checked.warnings.extend::<Vec<String>>(part.warnings.convert());
                 checked.left_out.extend::<Vec<String>>(part.left_out.convert());
@@ -95,10 +99,7 @@ impl RemoteServer {
         })
     }
 
-    fn call<T>(
-        &self,
-        work: impl AsyncFnOnce(ManagementClient<Sender>) -> std::result::Result<T, tonic::Status>,
-    ) -> Result<T> {
+    fn call<T>(&self, work: impl AsyncFnOnce(Grpc<Sender>) -> Called<T>) -> Result<T> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
@@ -119,7 +120,7 @@ impl RemoteServer {
         })
     }
 
-    pub(crate) async fn connect(&self) -> io::Result<(ManagementClient<Sender>, Connection)> {
+    pub(crate) async fn connect(&self) -> io::Result<(Grpc<Sender>, Connection)> {
         let stream = TcpStream::connect((&*self.host, self.port)).await?;
         let connector = TlsConnector::from(self.tls.clone());
         let stream = connector.connect(self.name.clone(), stream).await?;
@@ -130,24 +131,20 @@ impl RemoteServer {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let origin = format!("https://{host}:{}", self.port).parse().map_err(io::Error::other)?;
-        let client = ManagementClient::with_origin(Sender(sender), origin)
-            .max_decoding_message_size(MESSAGE_LEN_MAX);
+        let client =
+            Grpc::with_origin(Sender(sender), origin).max_decoding_message_size(MESSAGE_LEN_MAX);
         Ok((client, connection))
     }
 }
 
-async fn send(
-    client: &mut ManagementClient<Sender>,
-    order: Order,
-) -> std::result::Result<Answer, tonic::Status> {
+async fn send(client: &mut Grpc<Sender>, order: Order) -> Called<Answer> {
     let warned =
         |warnings: Vec<String>| Answer { warnings: warnings.convert(), ..Answer::default() };
     let ended = |ended: u64| Answer { ended: Some(ended.convert()), ..Answer::default() };
     Ok(match order {
         Order::ListExports => {
-            let parts = client.list_exports(v1::ListExportsRequest {}).await?.into_inner();
             let mut answer = Answer { exports: Some(Vec::new()), ..Answer::default() };
-            for part in all(parts).await? {
+            for part in all_parts(client, v1::ListExportsRequest {}).await? {
                 answer.exports.get_or_insert_default().extend::<Vec<_>>(part.exports.convert());
                 answer.hidden.extend::<Vec<String>>(part.hidden.convert());
             }
@@ -156,7 +153,7 @@ async fn send(
         Order::ListState { client: of } => {
             let request = v1::ListStatesRequest { client: of };
             let mut answer = Answer { states: Some(Vec::new()), ..Answer::default() };
-            for part in all(client.list_states(request).await?.into_inner()).await? {
+            for part in all_parts(client, request).await? {
                 answer.states.get_or_insert_default().extend::<Vec<_>>(part.states.convert());
                 answer.warnings.extend::<Vec<String>>(part.warnings.convert());
             }
@@ -164,41 +161,66 @@ async fn send(
         }
         Order::AddExport { path, clients, keep } => {
             let request = v1::AddExportRequest { path, clients, keep };
-            warned(client.add_export(request).await?.into_inner().warnings)
+            warned(unary(client, request).await?.warnings)
         }
         Order::SetExport { path, clients, keep } => {
             let request = v1::SetExportRequest { path, clients, keep };
-            warned(client.set_export(request).await?.into_inner().warnings)
+            warned(unary(client, request).await?.warnings)
         }
         Order::RemoveExport { path, keep } => {
             let request = v1::RemoveExportRequest { path, keep };
-            warned(client.remove_export(request).await?.into_inner().warnings)
+            warned(unary(client, request).await?.warnings)
         }
         order @ (Order::Reload | Order::DiscardChanges) => {
             let discard_changes = order == Order::DiscardChanges;
             let request = v1::ReloadExportsRequest { discard_changes };
-            warned(client.reload_exports(request).await?.into_inner().warnings)
+            warned(unary(client, request).await?.warnings)
         }
         Order::EvictClient { client: named } => {
             let request = v1::EvictClientRequest { client: named };
-            ended(client.evict_client(request).await?.into_inner().ended)
+            ended(unary(client, request).await?.ended)
         }
-        Order::Unlock { path } => {
-            ended(client.unlock(v1::UnlockRequest { path }).await?.into_inner().ended)
-        }
+        Order::Unlock { path } => ended(unary(client, v1::UnlockRequest { path }).await?.ended),
         Order::Drain { on } => {
-            client.set_draining(v1::SetDrainingRequest { draining: on }).await?;
+            unary(client, v1::SetDrainingRequest { draining: on }).await?;
             Answer::default()
         }
     })
 }
 
-async fn all<T>(mut parts: Streaming<T>) -> std::result::Result<Vec<T>, tonic::Status> {
+pub(crate) async fn unary<Q: Call + Message + 'static>(
+    client: &mut Grpc<Sender>,
+    request: Q,
+) -> Called<Q::Answer>
+where
+    Q::Answer: Message + Default + 'static,
+{
+    await_ready(client).await?;
+    let (path, codec) = (PathAndQuery::from_static(Q::PATH), ProstCodec::default());
+    Ok(client.unary(Request::new(request), path, codec).await?.into_inner())
+}
+
+/// The parts of a stream.
+pub(crate) async fn all_parts<Q: Call + Message + 'static>(
+    client: &mut Grpc<Sender>,
+    request: Q,
+) -> Called<Vec<Q::Answer>>
+where
+    Q::Answer: Message + Default + 'static,
+{
+    await_ready(client).await?;
+    let (path, codec) = (PathAndQuery::from_static(Q::PATH), ProstCodec::default());
+    let mut parts = client.server_streaming(Request::new(request), path, codec).await?.into_inner();
     let mut all = Vec::new();
     while let Some(part) = parts.message().await? {
         all.push(part);
     }
     Ok(all)
+}
+
+async fn await_ready(client: &mut Grpc<Sender>) -> Called<()> {
+    let unready = |error| tonic::Status::unknown(format!("the connection is not ready: {error}"));
+    client.ready().await.map_err(unready)
 }
 
 fn error_of(status: tonic::Status) -> OrderError {

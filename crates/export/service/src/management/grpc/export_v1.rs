@@ -5,76 +5,55 @@
 pub struct GetStatusRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Status {
-    /// Version of the program.
     #[prost(string, tag = "1")]
     pub version: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub site: ::core::option::Option<Site>,
-    /// Only of a head of a shared state directory.
     #[prost(message, optional, tag = "3")]
     pub head: ::core::option::Option<Head>,
-    /// Rest of the grace period after a restart; 0 without one.
     #[prost(uint64, tag = "4")]
     pub grace_left_ms: u64,
-    /// New clients wait.
     #[prost(bool, tag = "5")]
     pub draining: bool,
-    /// Clients that the grace period waits for.
     #[prost(message, repeated, tag = "6")]
     pub awaited: ::prost::alloc::vec::Vec<AwaitedClient>,
-    /// TCP connections of clients.
     #[prost(uint64, tag = "7")]
     pub connections: u64,
-    /// Calls that wait for disks, name services or remote file systems.
     #[prost(uint64, tag = "8")]
     pub waiting_calls: u64,
-    /// Threads that run such calls.
     #[prost(uint64, tag = "9")]
     pub waiting_threads: u64,
-    /// Pauses of reading because too many calls of an address, or in all, were waiting.
     #[prost(uint64, tag = "10")]
     pub held_back: u64,
-    /// Idle or expired clients that were evicted to make room.
     #[prost(uint64, tag = "11")]
     pub clients_displaced: u64,
-    /// Clients refused for lack of room.
     #[prost(uint64, tag = "12")]
     pub clients_refused: u64,
-    /// Clients refused or ended because another client uses their name.
     #[prost(uint64, tag = "13")]
     pub name_conflicts: u64,
-    /// Delegations that their holders did not return in time.
     #[prost(uint64, tag = "14")]
     pub delegations_revoked: u64,
-    /// Copies between files that are under way.
     #[prost(uint64, tag = "15")]
     pub copies: u64,
-    /// RPC-with-TLS; only if the server offers it.
     #[prost(message, optional, tag = "16")]
     pub tls: ::core::option::Option<Tls>,
     #[prost(message, optional, tag = "17")]
     pub name_service: ::core::option::Option<NameService>,
-    /// Recent refusals of clients.
     #[prost(message, repeated, tag = "18")]
     pub refusals: ::prost::alloc::vec::Vec<Refusal>,
-    /// Accounts of `qos=`, those that are held back first.
     #[prost(message, repeated, tag = "19")]
     pub qos: ::prost::alloc::vec::Vec<QosAccount>,
     #[prost(message, repeated, tag = "20")]
     pub exports: ::prost::alloc::vec::Vec<Export>,
-    /// Recent errors of operations.
     #[prost(message, repeated, tag = "21")]
     pub recent_errors: ::prost::alloc::vec::Vec<OperationError>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Site {
-    /// Addresses that clients mount from.
     #[prost(string, repeated, tag = "1")]
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// State directory.
     #[prost(string, tag = "2")]
     pub state: ::prost::alloc::string::String,
-    /// Keytab of Kerberos.
     #[prost(string, optional, tag = "3")]
     pub keytab: ::core::option::Option<::prost::alloc::string::String>,
 }
@@ -86,52 +65,40 @@ pub struct Head {
     pub role: i32,
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
-    /// Of a standby: the head that has the epoch.
     #[prost(string, optional, tag = "4")]
     pub holder: ::core::option::Option<::prost::alloc::string::String>,
-    /// Of the active head.
     #[prost(uint64, tag = "5")]
     pub lease_left_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AwaitedClient {
-    /// Name that the client gave itself.
     #[prost(string, tag = "1")]
     pub owner: ::prost::alloc::string::String,
     #[prost(string, optional, tag = "2")]
     pub address: ::core::option::Option<::prost::alloc::string::String>,
-    /// The grace period lasts its full time for a client of NFSv4.0.
     #[prost(bool, tag = "3")]
     pub is_v40: bool,
-    /// The client is back, and still reclaims.
     #[prost(bool, tag = "4")]
     pub is_back: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Tls {
-    /// Name in the server's certificate.
     #[prost(string, tag = "1")]
     pub certificate: ::prost::alloc::string::String,
-    /// SHA-256 of the certificate in hexadecimal digits.
     #[prost(string, tag = "2")]
     pub fingerprint: ::prost::alloc::string::String,
-    /// End of the certificate, in seconds since 1970.
     #[prost(int64, tag = "3")]
     pub not_after: i64,
     #[prost(int64, tag = "4")]
     pub days_left: i64,
-    /// A list of revoked certificates is older than its next update.
     #[prost(bool, tag = "5")]
     pub revocation_overdue: bool,
-    /// Connections with TLS and without a client certificate.
     #[prost(uint64, tag = "6")]
     pub tls: u64,
-    /// Connections with a client certificate.
     #[prost(uint64, tag = "7")]
     pub mtls: u64,
     #[prost(uint64, tag = "8")]
     pub handshakes: u64,
-    /// Failed handshakes.
     #[prost(uint64, tag = "9")]
     pub refused: u64,
 }
@@ -143,19 +110,15 @@ pub struct NameService {
     pub failed: u64,
     #[prost(uint64, tag = "3")]
     pub late: u64,
-    /// Calls that got NFS4ERR_DELAY because of it.
     #[prost(uint64, tag = "4")]
     pub refused: u64,
-    /// Look-ups under way.
     #[prost(uint64, tag = "5")]
     pub waiting: u64,
-    /// Time since the first look-up that failed; absent if the name service answers.
     #[prost(uint64, optional, tag = "6")]
     pub silent_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
-    /// Name of the fault in docs/troubleshooting.md.
     #[prost(string, tag = "1")]
     pub fault: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -164,7 +127,6 @@ pub struct Refusal {
     pub address: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
-    /// Seconds since 1970.
     #[prost(int64, tag = "5")]
     pub at_seconds: i64,
 }
@@ -172,7 +134,6 @@ pub struct Refusal {
 pub struct QosAccount {
     #[prost(string, tag = "1")]
     pub export: ::prost::alloc::string::String,
-    /// An address, a principal, or `all`.
     #[prost(string, tag = "2")]
     pub client: ::prost::alloc::string::String,
     #[prost(uint64, optional, tag = "3")]
@@ -185,54 +146,43 @@ pub struct QosAccount {
     pub operations: u64,
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
-    /// Times that the client went over a limit.
     #[prost(uint64, tag = "8")]
     pub held: u64,
     #[prost(uint64, tag = "9")]
     pub held_ms: u64,
-    /// Limit that holds it back now: `ops` or `bytes`.
     #[prost(string, optional, tag = "10")]
     pub held_by: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Export {
-    /// Path, `tree:NAME` or `tree:DB`.
     #[prost(string, tag = "1")]
     pub source: ::prost::alloc::string::String,
-    /// Path for clients.
     #[prost(string, tag = "2")]
     pub pseudo_path: ::prost::alloc::string::String,
     #[prost(uint32, tag = "3")]
     pub id: u32,
-    /// Only with `quota=`.
     #[prost(message, optional, tag = "4")]
     pub quota: ::core::option::Option<Quota>,
 }
-/// In bytes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Quota {
     #[prost(uint64, tag = "1")]
     pub used: u64,
     #[prost(uint64, tag = "2")]
     pub limit: u64,
-    /// `project` (of the file system) or `server`.
     #[prost(string, tag = "3")]
     pub enforced_by: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OperationError {
-    /// Seconds since 1970.
     #[prost(int64, tag = "1")]
     pub at_seconds: i64,
-    /// Of the client.
     #[prost(string, tag = "2")]
     pub address: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub operation: ::prost::alloc::string::String,
-    /// An nfsstat4.
     #[prost(uint32, tag = "4")]
     pub status: u32,
-    /// Id of the export.
     #[prost(uint32, optional, tag = "5")]
     pub export: ::core::option::Option<u32>,
     #[prost(string, tag = "6")]
@@ -244,28 +194,22 @@ pub struct ListExportsRequest {}
 pub struct ListExportsResponse {
     #[prost(message, repeated, tag = "1")]
     pub exports: ::prost::alloc::vec::Vec<ExportRule>,
-    /// Exports of a list that a change removed until the server restarts.
     #[prost(string, repeated, tag = "2")]
     pub hidden: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// A client of an export.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExportRule {
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// Address, network, name, netgroup or `*`.
     #[prost(string, tag = "2")]
     pub client: ::prost::alloc::string::String,
-    /// Options in force, as exportfs -v shows them.
     #[prost(string, tag = "3")]
     pub options: ::prost::alloc::string::String,
-    /// Not set by CheckExports.
     #[prost(enumeration = "Origin", tag = "4")]
     pub origin: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CheckExportsRequest {
-    /// Only rules that count for this address.
     #[prost(string, optional, tag = "1")]
     pub client: ::core::option::Option<::prost::alloc::string::String>,
 }
@@ -275,7 +219,6 @@ pub struct CheckExportsResponse {
     pub exports: ::prost::alloc::vec::Vec<ExportRule>,
     #[prost(string, repeated, tag = "2")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Sources that could not be exported now. `warnings` says why.
     #[prost(string, repeated, tag = "3")]
     pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -288,24 +231,18 @@ pub struct ListClientsResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Client {
-    /// 16 hexadecimal digits, for EvictClient and ListStates.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
-    /// Name that the client gave itself.
     #[prost(string, tag = "2")]
     pub owner: ::prost::alloc::string::String,
-    /// Address and port; absent if the client has no connection.
     #[prost(string, optional, tag = "3")]
     pub address: ::core::option::Option<::prost::alloc::string::String>,
-    /// Minor version of NFSv4.
     #[prost(uint32, tag = "4")]
     pub minor_version: u32,
     #[prost(string, optional, tag = "5")]
     pub implementation: ::core::option::Option<::prost::alloc::string::String>,
-    /// The lease has expired. The state stays until another client needs it.
     #[prost(bool, tag = "6")]
     pub courtesy: bool,
-    /// Time since the last call.
     #[prost(uint64, tag = "7")]
     pub silent_ms: u64,
     #[prost(uint64, tag = "8")]
@@ -316,19 +253,15 @@ pub struct Client {
     pub locks: u64,
     #[prost(uint64, tag = "11")]
     pub delegations: u64,
-    /// The client takes callbacks.
     #[prost(bool, tag = "12")]
     pub callbacks: bool,
-    /// `none`, `tls` or `mtls`, as in exports(5); absent if the client has no connection.
     #[prost(string, optional, tag = "13")]
     pub xprtsec: ::core::option::Option<::prost::alloc::string::String>,
-    /// Name in the certificate of the client.
     #[prost(string, optional, tag = "14")]
     pub certificate: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListStatesRequest {
-    /// Only of this client: id or address.
     #[prost(string, optional, tag = "1")]
     pub client: ::core::option::Option<::prost::alloc::string::String>,
 }
@@ -336,42 +269,32 @@ pub struct ListStatesRequest {
 pub struct ListStatesResponse {
     #[prost(message, repeated, tag = "1")]
     pub states: ::prost::alloc::vec::Vec<State>,
-    /// For example that only the first 10,000 states are listed.
     #[prost(string, repeated, tag = "2")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// What a client holds on a file.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct State {
-    /// Id of the client.
     #[prost(string, tag = "1")]
     pub client: ::prost::alloc::string::String,
     #[prost(enumeration = "StateKind", tag = "2")]
     pub kind: i32,
-    /// `r`, `w` or `rw`.
     #[prost(string, tag = "3")]
     pub access: ::prost::alloc::string::String,
-    /// Denied to other opens: empty, `r`, `w` or `rw`.
     #[prost(string, tag = "4")]
     pub deny: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "5")]
     pub locks: ::prost::alloc::vec::Vec<LockRange>,
-    /// The client was asked to return the delegation.
     #[prost(bool, tag = "6")]
     pub recalled: bool,
-    /// Path or name of the export.
     #[prost(string, tag = "7")]
     pub export: ::prost::alloc::string::String,
-    /// Below the export; absent if the file system does not know it.
     #[prost(string, optional, tag = "8")]
     pub path: ::core::option::Option<::prost::alloc::string::String>,
 }
-/// In bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LockRange {
     #[prost(uint64, tag = "1")]
     pub offset: u64,
-    /// Absent if the lock reaches the end of the file.
     #[prost(uint64, optional, tag = "2")]
     pub length: ::core::option::Option<u64>,
     #[prost(bool, tag = "3")]
@@ -379,13 +302,10 @@ pub struct LockRange {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AddExportRequest {
-    /// Directory, `tree:NAME` or `tree:DB`.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// Each as in exports(5), such as `192.0.2.0/24(rw,sec=krb5p)`.
     #[prost(string, repeated, tag = "2")]
     pub clients: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Keep the export when the server restarts.
     #[prost(bool, tag = "3")]
     pub keep: bool,
 }
@@ -398,7 +318,6 @@ pub struct AddExportResponse {
 pub struct SetExportRequest {
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// Replaces all clients of the export.
     #[prost(string, repeated, tag = "2")]
     pub clients: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "3")]
@@ -413,7 +332,6 @@ pub struct SetExportResponse {
 pub struct RemoveExportRequest {
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// Remove an export that was added with `keep` for ever.
     #[prost(bool, tag = "2")]
     pub keep: bool,
 }
@@ -424,7 +342,6 @@ pub struct RemoveExportResponse {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReloadExportsRequest {
-    /// First end all changes that are not kept.
     #[prost(bool, tag = "1")]
     pub discard_changes: bool,
 }
@@ -435,25 +352,21 @@ pub struct ReloadExportsResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EvictClientRequest {
-    /// Id or address.
     #[prost(string, tag = "1")]
     pub client: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EvictClientResponse {
-    /// Clients that were ended.
     #[prost(uint64, tag = "1")]
     pub ended: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UnlockRequest {
-    /// File, or path of an export.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UnlockResponse {
-    /// Opens, delegations and copies that were ended.
     #[prost(uint64, tag = "1")]
     pub ended: u64,
 }
@@ -471,63 +384,13 @@ pub enum HeadRole {
     Active = 1,
     Standby = 2,
 }
-impl HeadRole {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "HEAD_ROLE_UNSPECIFIED",
-            Self::Active => "HEAD_ROLE_ACTIVE",
-            Self::Standby => "HEAD_ROLE_STANDBY",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "HEAD_ROLE_UNSPECIFIED" => Some(Self::Unspecified),
-            "HEAD_ROLE_ACTIVE" => Some(Self::Active),
-            "HEAD_ROLE_STANDBY" => Some(Self::Standby),
-            _ => None,
-        }
-    }
-}
-/// Where an export comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Origin {
     Unspecified = 0,
-    /// A file of exports, or --dir.
     List = 1,
-    /// A change that is kept over restarts.
     Kept = 2,
-    /// A change that ends with the server.
     Temporary = 3,
-}
-impl Origin {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "ORIGIN_UNSPECIFIED",
-            Self::List => "ORIGIN_LIST",
-            Self::Kept => "ORIGIN_KEPT",
-            Self::Temporary => "ORIGIN_TEMPORARY",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "ORIGIN_UNSPECIFIED" => Some(Self::Unspecified),
-            "ORIGIN_LIST" => Some(Self::List),
-            "ORIGIN_KEPT" => Some(Self::Kept),
-            "ORIGIN_TEMPORARY" => Some(Self::Temporary),
-            _ => None,
-        }
-    }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -539,1019 +402,210 @@ pub enum StateKind {
     DirectoryDelegation = 4,
     Copy = 5,
 }
-impl StateKind {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "STATE_KIND_UNSPECIFIED",
-            Self::Open => "STATE_KIND_OPEN",
-            Self::Lock => "STATE_KIND_LOCK",
-            Self::Delegation => "STATE_KIND_DELEGATION",
-            Self::DirectoryDelegation => "STATE_KIND_DIRECTORY_DELEGATION",
-            Self::Copy => "STATE_KIND_COPY",
+impl Call for GetStatusRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/GetStatus";
+    type Answer = Status;
+}
+impl Call for ListExportsRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/ListExports";
+    type Answer = ListExportsResponse;
+}
+impl Call for CheckExportsRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/CheckExports";
+    type Answer = CheckExportsResponse;
+}
+impl Call for ListClientsRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/ListClients";
+    type Answer = ListClientsResponse;
+}
+impl Call for ListStatesRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/ListStates";
+    type Answer = ListStatesResponse;
+}
+impl Call for AddExportRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/AddExport";
+    type Answer = AddExportResponse;
+}
+impl Call for SetExportRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/SetExport";
+    type Answer = SetExportResponse;
+}
+impl Call for RemoveExportRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/RemoveExport";
+    type Answer = RemoveExportResponse;
+}
+impl Call for ReloadExportsRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/ReloadExports";
+    type Answer = ReloadExportsResponse;
+}
+impl Call for EvictClientRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/EvictClient";
+    type Answer = EvictClientResponse;
+}
+impl Call for UnlockRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/Unlock";
+    type Answer = UnlockResponse;
+}
+impl Call for SetDrainingRequest {
+    const PATH: &'static str = "/vouch.export.v1.Management/SetDraining";
+    type Answer = SetDrainingResponse;
+}
+#[tonic::async_trait]
+pub trait Management: Send + Sync + 'static {
+    async fn get_status(&self, request: Request<GetStatusRequest>) -> Outcome<Status>;
+    async fn list_exports(
+        &self,
+        request: Request<ListExportsRequest>,
+    ) -> Outcome<AnswerStream<ListExportsResponse>>;
+    async fn check_exports(
+        &self,
+        request: Request<CheckExportsRequest>,
+    ) -> Outcome<AnswerStream<CheckExportsResponse>>;
+    async fn list_clients(
+        &self,
+        request: Request<ListClientsRequest>,
+    ) -> Outcome<AnswerStream<ListClientsResponse>>;
+    async fn list_states(
+        &self,
+        request: Request<ListStatesRequest>,
+    ) -> Outcome<AnswerStream<ListStatesResponse>>;
+    async fn add_export(&self, request: Request<AddExportRequest>) -> Outcome<AddExportResponse>;
+    async fn set_export(&self, request: Request<SetExportRequest>) -> Outcome<SetExportResponse>;
+    async fn remove_export(
+        &self,
+        request: Request<RemoveExportRequest>,
+    ) -> Outcome<RemoveExportResponse>;
+    async fn reload_exports(
+        &self,
+        request: Request<ReloadExportsRequest>,
+    ) -> Outcome<ReloadExportsResponse>;
+    async fn evict_client(
+        &self,
+        request: Request<EvictClientRequest>,
+    ) -> Outcome<EvictClientResponse>;
+    async fn unlock(&self, request: Request<UnlockRequest>) -> Outcome<UnlockResponse>;
+    async fn set_draining(
+        &self,
+        request: Request<SetDrainingRequest>,
+    ) -> Outcome<SetDrainingResponse>;
+}
+/// Refuses requests over `len_max`.
+pub async fn answer_management<T: Management>(
+    service: &T,
+    request: http::Request<Body>,
+    len_max: usize,
+) -> http::Response<Body> {
+    match request.uri().path() {
+        "/vouch.export.v1.Management/GetStatus" => {
+            unary(len_max, request, |message| service.get_status(message)).await
         }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "STATE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
-            "STATE_KIND_OPEN" => Some(Self::Open),
-            "STATE_KIND_LOCK" => Some(Self::Lock),
-            "STATE_KIND_DELEGATION" => Some(Self::Delegation),
-            "STATE_KIND_DIRECTORY_DELEGATION" => Some(Self::DirectoryDelegation),
-            "STATE_KIND_COPY" => Some(Self::Copy),
-            _ => None,
+        "/vouch.export.v1.Management/ListExports" => {
+            stream(len_max, request, |message| service.list_exports(message)).await
         }
+        "/vouch.export.v1.Management/CheckExports" => {
+            stream(len_max, request, |message| service.check_exports(message)).await
+        }
+        "/vouch.export.v1.Management/ListClients" => {
+            stream(len_max, request, |message| service.list_clients(message)).await
+        }
+        "/vouch.export.v1.Management/ListStates" => {
+            stream(len_max, request, |message| service.list_states(message)).await
+        }
+        "/vouch.export.v1.Management/AddExport" => {
+            unary(len_max, request, |message| service.add_export(message)).await
+        }
+        "/vouch.export.v1.Management/SetExport" => {
+            unary(len_max, request, |message| service.set_export(message)).await
+        }
+        "/vouch.export.v1.Management/RemoveExport" => {
+            unary(len_max, request, |message| service.remove_export(message)).await
+        }
+        "/vouch.export.v1.Management/ReloadExports" => {
+            unary(len_max, request, |message| service.reload_exports(message)).await
+        }
+        "/vouch.export.v1.Management/EvictClient" => {
+            unary(len_max, request, |message| service.evict_client(message)).await
+        }
+        "/vouch.export.v1.Management/Unlock" => {
+            unary(len_max, request, |message| service.unlock(message)).await
+        }
+        "/vouch.export.v1.Management/SetDraining" => {
+            unary(len_max, request, |message| service.set_draining(message)).await
+        }
+        _ => tonic::Status::unimplemented("").into_http(),
     }
 }
-/// Generated client implementations.
-pub mod management_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value
-    )]
-    use tonic::codegen::http::Uri;
-    use tonic::codegen::*;
-    /// Orders to a running export server. The certificate of the client has one of three roles. Each role
-    /// may call what the role before it may.
-    ///
-    /// Codes: PERMISSION_DENIED if the role does not suffice, NOT_FOUND if the client, export or file does
-    /// not exist, FAILED_PRECONDITION if the order was refused, RESOURCE_EXHAUSTED if the server has too
-    /// many calls. After an error nothing has changed, and the message has one line for people.
-    ///
-    /// Paths are words of exports(5): a byte that is no graphic ASCII character is octal, as in `\040`.
-    /// Paths in answers are text for people: a blank is a blank, and other control characters are escaped.
-    /// Responses of a stream come in parts of about 1 MiB; append their lists.
-    #[derive(Debug, Clone)]
-    pub struct ManagementClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl<T> ManagementClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> ManagementClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<
-                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                    >,
-                >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            ManagementClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        /// Role `read`. State of the server without its clients, which ListClients has.
-        pub async fn get_status(
-            &mut self,
-            request: impl tonic::IntoRequest<super::GetStatusRequest>,
-        ) -> std::result::Result<tonic::Response<super::Status>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/GetStatus");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("vouch.export.v1.Management", "GetStatus"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Role `read`. Exports in force.
-        pub async fn list_exports(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListExportsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::ListExportsResponse>>,
-            tonic::Status,
-        > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/ListExports");
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("vouch.export.v1.Management", "ListExports"));
-            self.inner.server_streaming(req, path, codec).await
-        }
-        /// Role `read`. Reads the lists of exports and the TLS files as ReloadExports does, and changes nothing.
-        pub async fn check_exports(
-            &mut self,
-            request: impl tonic::IntoRequest<super::CheckExportsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::CheckExportsResponse>>,
-            tonic::Status,
-        > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/CheckExports");
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("vouch.export.v1.Management", "CheckExports"));
-            self.inner.server_streaming(req, path, codec).await
-        }
-        /// Role `read`.
-        pub async fn list_clients(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListClientsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::ListClientsResponse>>,
-            tonic::Status,
-        > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/ListClients");
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("vouch.export.v1.Management", "ListClients"));
-            self.inner.server_streaming(req, path, codec).await
-        }
-        /// Role `read`. Opens, locks and delegations.
-        pub async fn list_states(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListStatesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::ListStatesResponse>>,
-            tonic::Status,
-        > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/ListStates");
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("vouch.export.v1.Management", "ListStates"));
-            self.inner.server_streaming(req, path, codec).await
-        }
-        /// Role `exports`. Exports a path that is not exported yet.
-        pub async fn add_export(
-            &mut self,
-            request: impl tonic::IntoRequest<super::AddExportRequest>,
-        ) -> std::result::Result<tonic::Response<super::AddExportResponse>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/AddExport");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("vouch.export.v1.Management", "AddExport"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Role `exports`. Replaces the clients of an export and their options.
-        pub async fn set_export(
-            &mut self,
-            request: impl tonic::IntoRequest<super::SetExportRequest>,
-        ) -> std::result::Result<tonic::Response<super::SetExportResponse>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/SetExport");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("vouch.export.v1.Management", "SetExport"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Role `exports`. State of clients on the export ends.
-        pub async fn remove_export(
-            &mut self,
-            request: impl tonic::IntoRequest<super::RemoveExportRequest>,
-        ) -> std::result::Result<tonic::Response<super::RemoveExportResponse>, tonic::Status>
-        {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/RemoveExport");
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("vouch.export.v1.Management", "RemoveExport"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Role `exports`. Reads the lists of exports and the files beside them again.
-        pub async fn reload_exports(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ReloadExportsRequest>,
-        ) -> std::result::Result<tonic::Response<super::ReloadExportsResponse>, tonic::Status>
-        {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/ReloadExports");
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("vouch.export.v1.Management", "ReloadExports"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Role `all`. Ends a client with all that it holds. It may come back as a new client.
-        pub async fn evict_client(
-            &mut self,
-            request: impl tonic::IntoRequest<super::EvictClientRequest>,
-        ) -> std::result::Result<tonic::Response<super::EvictClientResponse>, tonic::Status>
-        {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/EvictClient");
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("vouch.export.v1.Management", "EvictClient"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Role `all`. Ends opens, locks and delegations on a file, or on all files of an export.
-        pub async fn unlock(
-            &mut self,
-            request: impl tonic::IntoRequest<super::UnlockRequest>,
-        ) -> std::result::Result<tonic::Response<super::UnlockResponse>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/Unlock");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("vouch.export.v1.Management", "Unlock"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Role `all`. While the server drains, new clients wait.
-        pub async fn set_draining(
-            &mut self,
-            request: impl tonic::IntoRequest<super::SetDrainingRequest>,
-        ) -> std::result::Result<tonic::Response<super::SetDrainingResponse>, tonic::Status>
-        {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/vouch.export.v1.Management/SetDraining");
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("vouch.export.v1.Management", "SetDraining"));
-            self.inner.unary(req, path, codec).await
-        }
+use tonic::Request;
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::server::{Grpc, UnaryService};
+pub type Outcome<T> = Result<tonic::Response<T>, tonic::Status>;
+struct Method<F>(F);
+impl<F, R, Q, A> UnaryService<Q> for Method<F>
+where
+    F: FnMut(Request<Q>) -> R,
+    R: Future<Output = Outcome<A>>,
+{
+    type Response = A;
+    type Future = R;
+    fn call(&mut self, request: Request<Q>) -> R {
+        (self.0)(request)
     }
 }
-/// Generated server implementations.
-pub mod management_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with ManagementServer.
-    #[async_trait]
-    pub trait Management: std::marker::Send + std::marker::Sync + 'static {
-        /// Role `read`. State of the server without its clients, which ListClients has.
-        async fn get_status(
-            &self,
-            request: tonic::Request<super::GetStatusRequest>,
-        ) -> std::result::Result<tonic::Response<super::Status>, tonic::Status>;
-        /// Server streaming response type for the ListExports method.
-        type ListExportsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::ListExportsResponse, tonic::Status>,
-            > + std::marker::Send
-            + 'static;
-        /// Role `read`. Exports in force.
-        async fn list_exports(
-            &self,
-            request: tonic::Request<super::ListExportsRequest>,
-        ) -> std::result::Result<tonic::Response<Self::ListExportsStream>, tonic::Status>;
-        /// Server streaming response type for the CheckExports method.
-        type CheckExportsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::CheckExportsResponse, tonic::Status>,
-            > + std::marker::Send
-            + 'static;
-        /// Role `read`. Reads the lists of exports and the TLS files as ReloadExports does, and changes nothing.
-        async fn check_exports(
-            &self,
-            request: tonic::Request<super::CheckExportsRequest>,
-        ) -> std::result::Result<tonic::Response<Self::CheckExportsStream>, tonic::Status>;
-        /// Server streaming response type for the ListClients method.
-        type ListClientsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::ListClientsResponse, tonic::Status>,
-            > + std::marker::Send
-            + 'static;
-        /// Role `read`.
-        async fn list_clients(
-            &self,
-            request: tonic::Request<super::ListClientsRequest>,
-        ) -> std::result::Result<tonic::Response<Self::ListClientsStream>, tonic::Status>;
-        /// Server streaming response type for the ListStates method.
-        type ListStatesStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::ListStatesResponse, tonic::Status>,
-            > + std::marker::Send
-            + 'static;
-        /// Role `read`. Opens, locks and delegations.
-        async fn list_states(
-            &self,
-            request: tonic::Request<super::ListStatesRequest>,
-        ) -> std::result::Result<tonic::Response<Self::ListStatesStream>, tonic::Status>;
-        /// Role `exports`. Exports a path that is not exported yet.
-        async fn add_export(
-            &self,
-            request: tonic::Request<super::AddExportRequest>,
-        ) -> std::result::Result<tonic::Response<super::AddExportResponse>, tonic::Status>;
-        /// Role `exports`. Replaces the clients of an export and their options.
-        async fn set_export(
-            &self,
-            request: tonic::Request<super::SetExportRequest>,
-        ) -> std::result::Result<tonic::Response<super::SetExportResponse>, tonic::Status>;
-        /// Role `exports`. State of clients on the export ends.
-        async fn remove_export(
-            &self,
-            request: tonic::Request<super::RemoveExportRequest>,
-        ) -> std::result::Result<tonic::Response<super::RemoveExportResponse>, tonic::Status>;
-        /// Role `exports`. Reads the lists of exports and the files beside them again.
-        async fn reload_exports(
-            &self,
-            request: tonic::Request<super::ReloadExportsRequest>,
-        ) -> std::result::Result<tonic::Response<super::ReloadExportsResponse>, tonic::Status>;
-        /// Role `all`. Ends a client with all that it holds. It may come back as a new client.
-        async fn evict_client(
-            &self,
-            request: tonic::Request<super::EvictClientRequest>,
-        ) -> std::result::Result<tonic::Response<super::EvictClientResponse>, tonic::Status>;
-        /// Role `all`. Ends opens, locks and delegations on a file, or on all files of an export.
-        async fn unlock(
-            &self,
-            request: tonic::Request<super::UnlockRequest>,
-        ) -> std::result::Result<tonic::Response<super::UnlockResponse>, tonic::Status>;
-        /// Role `all`. While the server drains, new clients wait.
-        async fn set_draining(
-            &self,
-            request: tonic::Request<super::SetDrainingRequest>,
-        ) -> std::result::Result<tonic::Response<super::SetDrainingResponse>, tonic::Status>;
+async fn unary<Q, A, R>(
+    len_max: usize,
+    request: http::Request<Body>,
+    method: impl FnMut(Request<Q>) -> R,
+) -> http::Response<Body>
+where
+    Q: prost::Message + Default + 'static,
+    A: prost::Message + Default + 'static,
+    R: Future<Output = Outcome<A>>,
+{
+    let codec = tonic_prost::ProstCodec::<A, Q>::default();
+    let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(len_max), None);
+    grpc.unary(Method(method), request).await
+}
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tonic::codegen::BoxStream;
+use tonic::codegen::tokio_stream::Stream;
+use tonic::server::ServerStreamingService;
+pub struct AnswerStream<A>(pub BoxStream<A>);
+impl<A> Stream for AnswerStream<A> {
+    type Item = Result<A, tonic::Status>;
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(context)
     }
-    /// Orders to a running export server. The certificate of the client has one of three roles. Each role
-    /// may call what the role before it may.
-    ///
-    /// Codes: PERMISSION_DENIED if the role does not suffice, NOT_FOUND if the client, export or file does
-    /// not exist, FAILED_PRECONDITION if the order was refused, RESOURCE_EXHAUSTED if the server has too
-    /// many calls. After an error nothing has changed, and the message has one line for people.
-    ///
-    /// Paths are words of exports(5): a byte that is no graphic ASCII character is octal, as in `\040`.
-    /// Paths in answers are text for people: a blank is a blank, and other control characters are escaped.
-    /// Responses of a stream come in parts of about 1 MiB; append their lists.
-    #[derive(Debug)]
-    pub struct ManagementServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+}
+impl<F, R, Q, A> ServerStreamingService<Q> for Method<F>
+where
+    F: FnMut(Request<Q>) -> R,
+    R: Future<Output = Outcome<AnswerStream<A>>>,
+{
+    type Response = A;
+    type ResponseStream = AnswerStream<A>;
+    type Future = R;
+    fn call(&mut self, request: Request<Q>) -> R {
+        (self.0)(request)
     }
-    impl<T> ManagementServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for ManagementServer<T>
-    where
-        T: Management,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/vouch.export.v1.Management/GetStatus" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetStatusSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management> tonic::server::UnaryService<super::GetStatusRequest> for GetStatusSvc<T> {
-                        type Response = super::Status;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetStatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Management>::get_status(&inner, request).await };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/ListExports" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListExportsSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management>
-                        tonic::server::ServerStreamingService<super::ListExportsRequest>
-                        for ListExportsSvc<T>
-                    {
-                        type Response = super::ListExportsResponse;
-                        type ResponseStream = T::ListExportsStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListExportsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Management>::list_exports(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListExportsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/CheckExports" => {
-                    #[allow(non_camel_case_types)]
-                    struct CheckExportsSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management>
-                        tonic::server::ServerStreamingService<super::CheckExportsRequest>
-                        for CheckExportsSvc<T>
-                    {
-                        type Response = super::CheckExportsResponse;
-                        type ResponseStream = T::CheckExportsStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CheckExportsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Management>::check_exports(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CheckExportsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/ListClients" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListClientsSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management>
-                        tonic::server::ServerStreamingService<super::ListClientsRequest>
-                        for ListClientsSvc<T>
-                    {
-                        type Response = super::ListClientsResponse;
-                        type ResponseStream = T::ListClientsStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListClientsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Management>::list_clients(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListClientsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/ListStates" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListStatesSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management>
-                        tonic::server::ServerStreamingService<super::ListStatesRequest>
-                        for ListStatesSvc<T>
-                    {
-                        type Response = super::ListStatesResponse;
-                        type ResponseStream = T::ListStatesStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListStatesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Management>::list_states(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListStatesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/AddExport" => {
-                    #[allow(non_camel_case_types)]
-                    struct AddExportSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management> tonic::server::UnaryService<super::AddExportRequest> for AddExportSvc<T> {
-                        type Response = super::AddExportResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AddExportRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Management>::add_export(&inner, request).await };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AddExportSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/SetExport" => {
-                    #[allow(non_camel_case_types)]
-                    struct SetExportSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management> tonic::server::UnaryService<super::SetExportRequest> for SetExportSvc<T> {
-                        type Response = super::SetExportResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::SetExportRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Management>::set_export(&inner, request).await };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = SetExportSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/RemoveExport" => {
-                    #[allow(non_camel_case_types)]
-                    struct RemoveExportSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management> tonic::server::UnaryService<super::RemoveExportRequest> for RemoveExportSvc<T> {
-                        type Response = super::RemoveExportResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RemoveExportRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Management>::remove_export(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RemoveExportSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/ReloadExports" => {
-                    #[allow(non_camel_case_types)]
-                    struct ReloadExportsSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management> tonic::server::UnaryService<super::ReloadExportsRequest>
-                        for ReloadExportsSvc<T>
-                    {
-                        type Response = super::ReloadExportsResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ReloadExportsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Management>::reload_exports(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ReloadExportsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/EvictClient" => {
-                    #[allow(non_camel_case_types)]
-                    struct EvictClientSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management> tonic::server::UnaryService<super::EvictClientRequest> for EvictClientSvc<T> {
-                        type Response = super::EvictClientResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::EvictClientRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Management>::evict_client(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = EvictClientSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/Unlock" => {
-                    #[allow(non_camel_case_types)]
-                    struct UnlockSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management> tonic::server::UnaryService<super::UnlockRequest> for UnlockSvc<T> {
-                        type Response = super::UnlockResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::UnlockRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Management>::unlock(&inner, request).await };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UnlockSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/vouch.export.v1.Management/SetDraining" => {
-                    #[allow(non_camel_case_types)]
-                    struct SetDrainingSvc<T: Management>(pub Arc<T>);
-                    impl<T: Management> tonic::server::UnaryService<super::SetDrainingRequest> for SetDrainingSvc<T> {
-                        type Response = super::SetDrainingResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::SetDrainingRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Management>::set_draining(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = SetDrainingSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
-                    Ok(response)
-                }),
-            }
-        }
-    }
-    impl<T> Clone for ManagementServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "vouch.export.v1.Management";
-    impl<T> tonic::server::NamedService for ManagementServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
-    }
+}
+async fn stream<Q, A, R>(
+    len_max: usize,
+    request: http::Request<Body>,
+    method: impl FnMut(Request<Q>) -> R,
+) -> http::Response<Body>
+where
+    Q: prost::Message + Default + 'static,
+    A: prost::Message + Default + 'static,
+    R: Future<Output = Outcome<AnswerStream<A>>>,
+{
+    let codec = tonic_prost::ProstCodec::<A, Q>::default();
+    let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(len_max), None);
+    grpc.server_streaming(Method(method), request).await
+}
+/// What a client sends to the method at `PATH`.
+pub trait Call {
+    const PATH: &'static str;
+    type Answer;
 }

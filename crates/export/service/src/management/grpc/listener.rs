@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::body::Body;
-use tonic::codegen::{Service as _, http};
+use tonic::codegen::http;
 use vouch_audit::record::Refusal;
 
 use super::access::{RemoteAccess, Session};
-use super::export_v1::management_server::ManagementServer;
+use super::export_v1::answer_management;
 use super::service::ManagementService;
 use crate::audit::{Audit, Refused};
 use crate::limits::{
@@ -30,7 +30,7 @@ use crate::monitoring::report::Report;
 struct Server {
     report: Arc<Report>,
     access: Arc<RemoteAccess>,
-    service: ManagementServer<ManagementService>,
+    service: ManagementService,
 }
 
 /// Runs on the calling thread until `stop` is notified.
@@ -44,8 +44,7 @@ pub(crate) fn run(
         .max_blocking_threads(MANAGEMENT_CALLS_MAX)
         .enable_all()
         .build()?;
-    let service = ManagementServer::new(ManagementService::new(report.clone()))
-        .max_decoding_message_size(MANAGEMENT_REQUEST_LEN_MAX);
+    let service = ManagementService::new(report.clone());
     let server = Server { report: report.clone(), access: access.clone(), service };
     runtime.block_on(async {
         let mut accepting = JoinSet::new();
@@ -104,7 +103,7 @@ impl Server {
 
     async fn serve_http(&self, stream: TlsStream<TcpStream>, session: Session) {
         let service = hyper::service::service_fn(|request| {
-            let (mut server, session) = (self.clone(), session.clone());
+            let (server, session) = (self.clone(), session.clone());
             async move { Ok::<_, Infallible>(server.call(request, &session).await) }
         });
         let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -126,7 +125,7 @@ impl Server {
 
     /// The role is checked before any of the request's body is read.
     async fn call(
-        &mut self,
+        &self,
         request: http::Request<Incoming>,
         session: &Session,
     ) -> http::Response<Body> {
@@ -135,8 +134,7 @@ impl Server {
             Ok(administrator) => {
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(administrator);
-                let Ok(response) = self.service.call(request).await;
-                response
+                answer_management(&self.service, request, MANAGEMENT_REQUEST_LEN_MAX).await
             }
         }
     }

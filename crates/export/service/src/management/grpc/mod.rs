@@ -2,7 +2,7 @@
 //! certificates, whose holders have roles. `script/generate-grpc` makes `export_v1.rs`.
 
 mod access;
-mod client;
+pub(crate) mod client;
 mod convert;
 #[allow(clippy::all, unreachable_pub, missing_docs, reason = "generated")]
 pub(crate) mod export_v1;

@@ -4,18 +4,16 @@ use std::sync::Arc;
 
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::codegen::BoxStream;
 use tonic::{Code, Request, Response, Status};
 
 use super::convert::Convert as _;
-use super::export_v1::management_server::Management;
 use super::export_v1::{
-    AddExportRequest, AddExportResponse, CheckExportsRequest, CheckExportsResponse,
+    AddExportRequest, AddExportResponse, AnswerStream, CheckExportsRequest, CheckExportsResponse,
     EvictClientRequest, EvictClientResponse, GetStatusRequest, ListClientsRequest,
     ListClientsResponse, ListExportsRequest, ListExportsResponse, ListStatesRequest,
-    ListStatesResponse, ReloadExportsRequest, ReloadExportsResponse, RemoveExportRequest,
-    RemoveExportResponse, SetDrainingRequest, SetDrainingResponse, SetExportRequest,
-    SetExportResponse, Status as StatusMessage, UnlockRequest, UnlockResponse,
+    ListStatesResponse, Management, Outcome, ReloadExportsRequest, ReloadExportsResponse,
+    RemoveExportRequest, RemoveExportResponse, SetDrainingRequest, SetDrainingResponse,
+    SetExportRequest, SetExportResponse, Status as StatusMessage, UnlockRequest, UnlockResponse,
 };
 use crate::limits::{MANAGEMENT_CALLS_MAX, MANAGEMENT_PART_LEN};
 use crate::management::{Administrator, Answer, Order, OrderError};
@@ -26,8 +24,6 @@ pub(super) struct ManagementService {
     report: Arc<Report>,
     calls: Arc<Semaphore>,
 }
-
-type Outcome<T> = Result<Response<T>, Status>;
 
 impl ManagementService {
     pub(super) fn new(report: Arc<Report>) -> Self {
@@ -67,7 +63,7 @@ impl ManagementService {
         &self,
         work: impl FnOnce(&Report) -> Result<T, OrderError> + Send + 'static,
         parts: impl FnOnce(T, &mut Parts<P>),
-    ) -> Outcome<BoxStream<P>> {
+    ) -> Outcome<AnswerStream<P>> {
         let (found, permit) = self.work(work).await?;
         let mut all = Parts::default();
         parts(found, &mut all);
@@ -75,7 +71,8 @@ impl ManagementService {
             let _until_the_stream_ends = &permit;
             Ok(part)
         });
-        Ok(Response::new(Box::pin(tonic::codegen::tokio_stream::iter(stream))))
+        let stream = tonic::codegen::tokio_stream::iter(stream);
+        Ok(Response::new(AnswerStream(Box::pin(stream))))
     }
 }
 
@@ -146,11 +143,6 @@ const ERROR_LEN_MAX: usize = 2048;
 
 #[tonic::async_trait]
 impl Management for ManagementService {
-    type ListExportsStream = BoxStream<ListExportsResponse>;
-    type CheckExportsStream = BoxStream<CheckExportsResponse>;
-    type ListClientsStream = BoxStream<ListClientsResponse>;
-    type ListStatesStream = BoxStream<ListStatesResponse>;
-
     async fn get_status(&self, _: Request<GetStatusRequest>) -> Outcome<StatusMessage> {
         let (status, _) = self.work(|report| Ok(report.status())).await?;
         Ok(Response::new(status.convert()))
@@ -159,7 +151,7 @@ impl Management for ManagementService {
     async fn list_exports(
         &self,
         request: Request<ListExportsRequest>,
-    ) -> Outcome<Self::ListExportsStream> {
+    ) -> Outcome<AnswerStream<ListExportsResponse>> {
         let (by, order) = by(request, |_| Order::ListExports)?;
         let work = move |report: &Report| report.manager.carry_out(order, &by);
         self.list(work, |answer, parts| {
@@ -175,7 +167,7 @@ impl Management for ManagementService {
     async fn check_exports(
         &self,
         request: Request<CheckExportsRequest>,
-    ) -> Outcome<Self::CheckExportsStream> {
+    ) -> Outcome<AnswerStream<CheckExportsResponse>> {
         let client = request.into_inner().client;
         self.list(
             move |report| report.manager.check(client.as_deref()),
@@ -193,7 +185,7 @@ impl Management for ManagementService {
     async fn list_clients(
         &self,
         _: Request<ListClientsRequest>,
-    ) -> Outcome<Self::ListClientsStream> {
+    ) -> Outcome<AnswerStream<ListClientsResponse>> {
         self.list(
             |report| Ok(report.status().clients),
             |clients, parts| {
@@ -206,7 +198,7 @@ impl Management for ManagementService {
     async fn list_states(
         &self,
         request: Request<ListStatesRequest>,
-    ) -> Outcome<Self::ListStatesStream> {
+    ) -> Outcome<AnswerStream<ListStatesResponse>> {
         let (by, order) = by(request, |request| Order::ListState { client: request.client })?;
         let work = move |report: &Report| report.manager.carry_out(order, &by);
         self.list(work, |answer, parts| {
