@@ -1,11 +1,10 @@
 //! Servers over TLS with one certificate: `vouch export` and nginx.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use vouch_testkit::certificates::{Authority, Holder};
 
 use vouch_bench::target::TlsFiles;
 
@@ -21,29 +20,9 @@ pub struct Certificates {
 impl Certificates {
     pub fn new() -> Self {
         let files = tempfile::tempdir().or_exit("make a directory for certificates");
-        let write = |name: &str, text: String| {
-            let path = files.path().join(name);
-            fs::write(&path, text).or_exit("write a certificate");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).or_exit("protect a key");
-        };
-        let mut params = CertificateParams::new(Vec::new()).or_exit("make an authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // OpenSSL takes a certificate with the name of its issuer as self-signed.
-        params.distinguished_name.push(DnType::CommonName, "authority");
-        let key = KeyPair::generate().or_exit("make a key");
-        write("ca.pem", params.self_signed(&key).or_exit("make an authority").pem());
-        let issuer = Issuer::new(params, key);
+        let authority = Authority::new(files.path(), "ca");
         for name in ["server", "client"] {
-            let mut params =
-                CertificateParams::new(vec![name.to_owned()]).or_exit("make a certificate");
-            params.distinguished_name.push(DnType::CommonName, name);
-            params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
-            let key = KeyPair::generate().or_exit("make a key");
-            write(
-                &format!("{name}.pem"),
-                params.signed_by(&key, &issuer).or_exit("make a certificate").pem(),
-            );
-            write(&format!("{name}.key"), key.serialize_pem());
+            authority.issue(name, Holder::on_loopback());
         }
         Self { files }
     }

@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 pub mod cephfs_cluster;
+pub mod certificates;
 pub mod kdc;
 pub mod kill_on_drop;
 pub mod kubernetes;

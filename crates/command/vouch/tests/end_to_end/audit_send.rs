@@ -2,10 +2,11 @@
 
 use std::io::Write as _;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::KeyPair;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use vouch_testkit::certificates::{Authority, Holder};
 
 use crate::audit_commands::{SECOND, open, put, with_trail};
 use crate::prelude::*;
@@ -215,61 +216,32 @@ fn record_too_large_for_a_datagram_does_not_block_later_ones() {
     received.expect("all came");
 }
 
-pub(crate) struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: rcgen::Certificate,
-}
-
-impl Authority {
-    pub(crate) fn new(site: &TestSite, file: &str) -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, file);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("a certificate");
-        site.write(file, certificate.pem());
-        Authority { issuer: Issuer::new(params, key), certificate }
-    }
-
-    pub(crate) fn vouch(
-        &self,
-        name: &str,
-        years: std::ops::Range<i32>,
-    ) -> (rcgen::Certificate, KeyPair) {
-        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        params.not_before = rcgen::date_time_ymd(years.start, 1, 1);
-        params.not_after = rcgen::date_time_ymd(years.end, 1, 1);
-        let key = KeyPair::generate().expect("a key");
-        (params.signed_by(&key, &self.issuer).expect("a certificate"), key)
-    }
-
-    fn server(
-        &self,
-        name: &str,
-        years: std::ops::Range<i32>,
-        clients: Option<&Authority>,
-    ) -> Arc<ServerConfig> {
-        let (certificate, key) = self.vouch(name, years);
-        let provider = vouch_tls::provider();
-        let builder = ServerConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .expect("versions");
-        let builder = match clients {
-            None => builder.with_no_client_auth(),
-            Some(authority) => {
-                let mut roots = RootCertStore::empty();
-                roots.add(authority.certificate.der().clone()).expect("a certificate of a CA");
-                builder.with_client_cert_verifier(
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                        .build()
-                        .expect("roots"),
-                )
-            }
-        };
-        let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
-        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-        Arc::new(builder.with_single_cert(chain, key).expect("a key that fits"))
-    }
+fn server(
+    authority: &Authority,
+    name: &str,
+    years: std::ops::Range<i32>,
+    clients: Option<&Authority>,
+) -> Arc<ServerConfig> {
+    let (certificate, key) = authority.certify(name, Holder { years, ..Holder::default() });
+    let provider = vouch_tls::provider();
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("versions");
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(issuer) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(issuer.certificate.der().clone()).expect("a certificate of a CA");
+            builder.with_client_cert_verifier(
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    .build()
+                    .expect("roots"),
+            )
+        }
+    };
+    let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
+    let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    Arc::new(builder.with_single_cert(chain, key).expect("a key that fits"))
 }
 
 #[derive(Clone, Copy)]
@@ -323,7 +295,7 @@ fn send<'a>(to: &'a str, ca: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn records_are_sent_over_tls_at_least_once() {
     let site = with_trail();
-    let authority = Authority::new(&site, "ca.pem");
+    let authority = Authority::new(&site.path(""), "ca");
     let behaviour = vec![
         Behaviour::DieAfter(1),
         Behaviour::DieAfter(77),
@@ -331,7 +303,7 @@ fn records_are_sent_over_tls_at_least_once() {
         Behaviour::ReadToEnd,
         Behaviour::ReadToEnd,
     ];
-    let (port, collector) = collector(authority.server("localhost", 2020..2120, None), behaviour);
+    let (port, collector) = collector(server(&authority, "localhost", 2020..2120, None), behaviour);
     let to = format!("syslog+tls://localhost:{port}");
     site.run_ok(send(&to, "ca.pem", &[]));
     site.run_ok(send(&to, "ca.pem", &[]));
@@ -347,8 +319,8 @@ fn records_are_sent_over_tls_at_least_once() {
 #[test]
 fn unauthenticated_collector_gets_no_record() {
     let site = with_trail();
-    let authority = Authority::new(&site, "ca.pem");
-    Authority::new(&site, "other-ca.pem");
+    let authority = Authority::new(&site.path(""), "ca");
+    Authority::new(&site.path(""), "other-ca");
     for (name, years, ca, more, says) in [
         ("localhost", 2020..2120, "other-ca.pem", &[][..], "--tls-ca names another CA"),
         ("localhost", 2020..2021, "ca.pem", &[], "needs a new certificate"),
@@ -357,7 +329,7 @@ fn unauthenticated_collector_gets_no_record() {
         ("localhost", 2020..2120, "ca.pem", &["--tls-name", "collector.example.org"], "--tls-name"),
     ] {
         let (port, collector) =
-            collector(authority.server(name, years, None), vec![Behaviour::ReadToEnd]);
+            collector(server(&authority, name, years, None), vec![Behaviour::ReadToEnd]);
         site.expect_err(
             5,
             send(&format!("syslog+tls://localhost:{port}"), ca, more),
@@ -367,7 +339,7 @@ fn unauthenticated_collector_gets_no_record() {
         assert!(!site.path("position").exists());
     }
     let (port, collector) = collector(
-        authority.server("elsewhere.example.org", 2020..2120, None),
+        server(&authority, "elsewhere.example.org", 2020..2120, None),
         vec![Behaviour::ReadToEnd],
     );
     site.run_ok(send(
@@ -381,7 +353,7 @@ fn unauthenticated_collector_gets_no_record() {
 #[test]
 fn collector_without_tls_gets_no_record() {
     let site = with_trail();
-    Authority::new(&site, "ca.pem");
+    Authority::new(&site.path(""), "ca");
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tls://{}", socket.local_addr().expect("an address"));
     let other = std::thread::spawn(move || {
@@ -399,14 +371,11 @@ fn collector_without_tls_gets_no_record() {
 #[test]
 fn client_certificate_is_sent_if_the_collector_asks() {
     let site = with_trail();
-    let (authority, ours) = (Authority::new(&site, "ca.pem"), Authority::new(&site, "our-ca.pem"));
-    let (certificate, key) = ours.vouch("nfs1.example.org", 2020..2120);
-    site.write("our.pem", certificate.pem());
-    site.write("our.key", key.serialize_pem());
-    let (stray, stray_key) = authority.vouch("nfs1.example.org", 2020..2120);
-    site.write("stray.pem", stray.pem());
-    site.write("stray.key", stray_key.serialize_pem());
-    let config = authority.server("localhost", 2020..2120, Some(&ours));
+    let (authority, ours) =
+        (Authority::new(&site.path(""), "ca"), Authority::new(&site.path(""), "our-ca"));
+    ours.issue("our", Holder::default());
+    authority.issue("stray", Holder::default());
+    let config = server(&authority, "localhost", 2020..2120, Some(&ours));
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tls://localhost:{}", socket.local_addr().expect("an address").port());
     // A refused sender may see the connection end before it reads the alert, and retry.
@@ -427,9 +396,9 @@ fn client_certificate_is_sent_if_the_collector_asks() {
 #[test]
 fn truncated_tls_connection_does_not_count_unless_allowed() {
     let site = with_trail();
-    let authority = Authority::new(&site, "ca.pem");
+    let authority = Authority::new(&site.path(""), "ca");
     let (port, collector) = collector(
-        authority.server("localhost", 2020..2120, None),
+        server(&authority, "localhost", 2020..2120, None),
         vec![Behaviour::CloseTcpOnly; 4],
     );
     let to = format!("syslog+tls://localhost:{port}");
@@ -443,10 +412,8 @@ fn truncated_tls_connection_does_not_count_unless_allowed() {
 #[test]
 fn faulty_tls_files_are_reported_before_connecting() {
     let site = with_trail();
-    let authority = Authority::new(&site, "ca.pem");
-    let (certificate, key) = authority.vouch("nfs1.example.org", 2020..2120);
-    site.write("our.pem", certificate.pem());
-    site.write("our.key", key.serialize_pem());
+    let authority = Authority::new(&site.path(""), "ca");
+    authority.issue("our", Holder::default());
     site.write("other.key", KeyPair::generate().expect("a key").serialize_pem());
     site.write("empty", "");
     let to = "syslog+tls://localhost:1";

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, stream};
+use vouch_testkit::certificates::{Authority, Holder};
 
 use crate::audit_commands::{SECOND, open, put, with_trail};
-use crate::audit_send::Authority;
 use crate::prelude::*;
 
 const WAIT_MAX: Duration = Duration::from_secs(120);
@@ -157,8 +157,8 @@ fn records_without_a_stream_or_credentials_do_not_count_as_sent() {
 fn unauthenticated_nats_server_gets_no_record() {
     require_program("nats-server");
     let site = with_trail();
-    let authority = Authority::new(&site, "ca.pem");
-    Authority::new(&site, "other-ca.pem");
+    let authority = Authority::new(&site.path(""), "ca");
+    Authority::new(&site.path(""), "other-ca");
     let first = "handshake_first: true,";
     for (name, ca, more, says) in [
         ("elsewhere.example.org", "ca.pem", "", Some("write the collector's name")),
@@ -167,10 +167,8 @@ fn unauthenticated_nats_server_gets_no_record() {
         ("localhost", "ca.pem", "", None),
         ("localhost", "ca.pem", first, None),
     ] {
-        let (certificate, key) = authority.vouch(name, 2020..2120);
-        site.write("server.pem", certificate.pem());
-        site.write("server.key", key.serialize_pem());
-        let files = [site.path("server.pem"), site.path("server.key")];
+        authority.issue(name, Holder::default());
+        let files = ["pem", "key"].map(|end| site.path(format!("{name}.{end}")));
         let tls = format!(
             "tls {{ {more} cert_file: {:?}, key_file: {:?}, timeout: 30 }}",
             files[0], files[1]

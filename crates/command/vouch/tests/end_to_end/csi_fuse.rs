@@ -4,8 +4,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
 use vouch_csi::csi_v1::volume_capability::{AccessType, MountVolume};
 use vouch_csi::csi_v1::*;
+use vouch_testkit::certificates::{Authority, Holder, user_name};
 
-use crate::certificates::{Authority, Holder};
 use crate::csi::{
     Cleared, CsiDriver, FAILED_PRECONDITION, KILLED, capability, context, mount_processes,
 };
@@ -199,10 +199,10 @@ fn certificate_of_a_pod_is_its_user() {
     require("root", is_root());
     let site = TestSite::new();
     let _cleared = Cleared(site.path(""));
-    let authority = Authority::new(&site, "ca");
-    authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
+    let authority = Authority::new(&site.path(""), "ca");
+    authority.issue("server", Holder::on_loopback());
     for (name, user) in [("physics", "daemon@example.org"), ("chemistry", "bin@example.org")] {
-        authority.issue(&site, name, Holder { user: Some(user), ..Holder::default() });
+        authority.issue(name, Holder { others: vec![user_name(user)], ..Holder::default() });
     }
     let tls = ["--tls-cert", "server.pem", "--tls-key", "server.key", "--tls-client-ca", "ca.pem"];
     let port = free_port();

@@ -1,8 +1,8 @@
 //! `vouch export check`: one fault of a list, a certificate or a keytab at a time.
 
 use std::os::unix::fs::PermissionsExt as _;
+use vouch_testkit::certificates::{Authority, Holder};
 
-use crate::certificates::{Authority, Holder};
 use crate::prelude::*;
 
 const RC4: u16 = 23;
@@ -37,13 +37,9 @@ fn dry_run_names_each_fault_and_shows_effective_options() {
         format!("{data} 192.0.2.0/24(rw)\n{data} 192.0.2.7(rw,no_such_option)\n"),
     );
     site.write("missing", format!("{data} *(ro)\n{data}/gone *(ro)\n"));
-    let authority = Authority::new(&site, "ca");
-    authority.issue(&site, "valid", Holder { addresses: true, ..Holder::default() });
-    authority.issue(
-        &site,
-        "expired",
-        Holder { addresses: true, years: 2020..2021, ..Holder::default() },
-    );
+    let authority = Authority::new(&site.path(""), "ca");
+    authority.issue("valid", Holder::on_loopback());
+    authority.issue("expired", Holder { years: 2020..2021, ..Holder::on_loopback() });
     keytab(&site, "aes.keytab", AES256, 32);
     keytab(&site, "rc4.keytab", RC4, 16);
 

@@ -1,6 +1,7 @@
 //! Management of exports over the network.
 
-use crate::certificates::{Authority, Holder};
+use vouch_testkit::certificates::{Authority, Holder};
+
 use crate::prelude::*;
 
 struct Managed {
@@ -13,10 +14,10 @@ impl Managed {
     /// With the administrators `ops` (all), `viewer` (read) and `guest` (none).
     fn start() -> Managed {
         let site = TestSite::with_directories(&["listed", "new"]);
-        let authority = Authority::new(&site, "ca");
-        authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
+        let authority = Authority::new(&site.path(""), "ca");
+        authority.issue("server", Holder::on_loopback());
         for name in ["ops", "viewer", "guest"] {
-            authority.issue(&site, name, Holder::default());
+            authority.issue(name, Holder::default());
         }
         site.write("roles", "# of this test\ndns:ops all\ndns:viewer read\n");
         site.write("exports", format!("{} *(rw,insecure)\n", site.path("listed").display()));
@@ -110,8 +111,8 @@ fn refused_administrators_are_told_and_recorded() {
     assert!(code == Some(5) && text.contains("viewer has the role read"), "{text}");
     let (code, text) = managed.run_as("guest", "export list");
     assert!(code == Some(5) && text.contains("guest has no role"), "{text}");
-    let foreign = Authority::new(&managed.site, "foreign");
-    foreign.issue(&managed.site, "thief", Holder::default());
+    let foreign = Authority::new(&managed.site.path(""), "foreign");
+    foreign.issue("thief", Holder::default());
     let (code, text) = managed.run_as("thief", "export list");
     assert_eq!(code, Some(6), "{text}");
     let found = || {

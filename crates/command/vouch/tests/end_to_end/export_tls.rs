@@ -9,9 +9,9 @@ use vouch_nfs4::Verifier;
 use vouch_nfs4_client::{ClientFiles, Config, Identity, Plain, TlsClient};
 use vouch_oncrpc::{AuthSys, Call, Flavor, OpaqueAuth, record};
 use vouch_rpc_tls::credentials::client_config;
+use vouch_testkit::certificates::{Authority, Holder, user_name};
 use vouch_testkit::read_record;
 
-use crate::certificates::{Authority, Holder};
 use crate::prelude::*;
 
 mod idle_memory;
@@ -110,8 +110,8 @@ fn read_log(site: &TestSite) -> String {
 
 fn site() -> (TestSite, Authority) {
     let site = TestSite::new();
-    let authority = Authority::new(&site, "ca");
-    authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
+    let authority = Authority::new(&site.path(""), "ca");
+    authority.issue("server", Holder::on_loopback());
     (site, authority)
 }
 
@@ -138,7 +138,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 #[test]
 fn data_passes_over_tls_in_all_versions() {
     let (site, authority) = site();
-    authority.issue(&site, "node", Holder::default());
+    authority.issue("node", Holder::default());
     let export = TlsExport::start(&site, "xprtsec=tls", &["--tls-client-ca", "ca.pem"]);
     block_on(async {
         for minor in 0..=2 {
@@ -190,7 +190,7 @@ fn ml_dsa_certificates_prove_both_sides_after_hybrid_key_exchange() {
 #[test]
 fn bench_measures_over_tls() {
     let (site, authority) = site();
-    authority.issue(&site, "node", Holder::default());
+    authority.issue("node", Holder::default());
     let export = TlsExport::start(&site, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
     let target = format!("nfs://{}/export", export.address);
     let tls = ["--tls-ca", "ca.pem", "--tls-cert", "node.pem", "--tls-key", "node.key"];
@@ -206,20 +206,18 @@ fn bench_measures_over_tls() {
 #[test]
 fn certificate_decides_who_is_asking() {
     let (site, authority) = site();
-    authority.issue(&site, "machine", Holder::default());
+    authority.issue("machine", Holder::default());
     authority.issue(
-        &site,
         "nobody",
-        Holder { user: Some("nobody@example.org"), ..Holder::default() },
+        Holder { others: vec![user_name("nobody@example.org")], ..Holder::default() },
     );
     authority.issue(
-        &site,
         "foreign",
-        Holder { user: Some("nobody@elsewhere.org"), ..Holder::default() },
+        Holder { others: vec![user_name("nobody@elsewhere.org")], ..Holder::default() },
     );
-    let listed = authority.issue(&site, "listed", Holder::default());
+    let listed = authority.issue("listed", Holder::default());
     site.write("map", format!("sha256:{listed} daemon\nsubject:2.5.4.3 = BANNED !refuse\n"));
-    authority.issue(&site, "banned", Holder::default());
+    authority.issue("banned", Holder::default());
     let more = ["--tls-client-ca", "ca.pem", "--certificate-map", "map", "--domain", "example.org"];
     let export = TlsExport::start(&site, "xprtsec=mtls", &more);
     let uid_of = |name: &str| {
@@ -261,9 +259,9 @@ fn certificate_decides_who_is_asking() {
 #[test]
 fn renewal_keeps_sessions_and_revocation_ends_them() {
     let (site, authority) = site();
-    authority.issue(&site, "good", Holder::default());
-    authority.issue(&site, "stolen", Holder { serial: 77, ..Holder::default() });
-    authority.revoke(&site, "crl.pem", &[]);
+    authority.issue("good", Holder::default());
+    authority.issue("stolen", Holder { serial: 77, ..Holder::default() });
+    authority.revoke("crl.pem", &[]);
     let export = TlsExport::start(
         &site,
         "xprtsec=mtls",
@@ -273,9 +271,8 @@ fn renewal_keeps_sessions_and_revocation_ends_them() {
     block_on(async {
         let good = export.connect(&site, Some("good"), 1, 0).await.expect("a client");
         let stolen = export.connect(&site, Some("stolen"), 1, 0).await.expect("not revoked yet");
-        let renewed =
-            authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
-        authority.revoke(&site, "crl.pem", &[77]);
+        let renewed = authority.issue("server", Holder::on_loopback());
+        authority.revoke("crl.pem", &[77]);
         site.run_ok(["export", "reload", "--state", "exporting"]);
         write_and_read(&good, b"kept").await;
         let gone = tokio::time::timeout(Duration::from_secs(30), stolen.walk(b"/export")).await;
@@ -288,13 +285,13 @@ fn renewal_keeps_sessions_and_revocation_ends_them() {
         assert!(status.contains(&renewed), "{status}");
     });
     // A handshake that began before the reload.
-    authority.issue(&site, "late", Holder { serial: 78, ..Holder::default() });
+    authority.issue("late", Holder { serial: 78, ..Holder::default() });
     let (address, is_held, go) = export.held_before_end_of_handshake();
     let through = TlsExport { address, ..export };
     std::thread::scope(|scope| {
         let late = scope.spawn(|| block_on(through.connect(&site, Some("late"), 1, 0)).is_ok());
         is_held.recv_timeout(Duration::from_secs(60)).expect("the handshake begins");
-        authority.revoke(&site, "crl.pem", &[77, 78]);
+        authority.revoke("crl.pem", &[77, 78]);
         site.run_ok(["export", "reload", "--state", "exporting"]);
         go.send(()).expect("the way is open");
         assert!(!late.join().expect("no panic"), "a revoked client enters");
@@ -312,8 +309,8 @@ fn renewal_keeps_sessions_and_revocation_ends_them() {
 #[test]
 fn changed_certificate_map_reaches_open_sessions() {
     let (site, authority) = site();
-    let listed = authority.issue(&site, "listed", Holder::default());
-    authority.issue(&site, "other", Holder::default());
+    let listed = authority.issue("listed", Holder::default());
+    authority.issue("other", Holder::default());
     site.write("map", format!("sha256:{listed} daemon\n* !machine\n"));
     let more = ["--tls-client-ca", "ca.pem", "--certificate-map", "map"];
     let export = TlsExport::start(&site, "xprtsec=mtls", &more);
@@ -437,13 +434,13 @@ fn with_certificate(holder: &'static str) -> Attack {
 #[test]
 fn attacks_are_refused_with_one_line_each() {
     let (site, authority) = site();
-    let strange = Authority::new(&site, "strange");
-    strange.issue(&site, "untrusted", Holder::default());
-    authority.issue(&site, "expired", Holder { years: 2001..2002, ..Holder::default() });
-    authority.issue(&site, "early", Holder { years: 2090..2091, ..Holder::default() });
-    authority.issue(&site, "revoked", Holder { serial: 5, ..Holder::default() });
-    authority.issue(&site, "purpose", Holder { is_server_only: true, ..Holder::default() });
-    authority.revoke(&site, "crl.pem", &[5]);
+    let strange = Authority::new(&site.path(""), "strange");
+    strange.issue("untrusted", Holder::default());
+    authority.issue("expired", Holder { years: 2001..2002, ..Holder::default() });
+    authority.issue("early", Holder { years: 2090..2091, ..Holder::default() });
+    authority.issue("revoked", Holder { serial: 5, ..Holder::default() });
+    authority.issue("purpose", Holder { is_server_only: true, ..Holder::default() });
+    authority.revoke("crl.pem", &[5]);
     let more = ["--tls-client-ca", "ca.pem", "--tls-crl", "crl.pem", "--stall-max", "2s"];
     let export = TlsExport::start(&site, "xprtsec=mtls", &more);
     let closed = |mut stream: TcpStream| while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {};

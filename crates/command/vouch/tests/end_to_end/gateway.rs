@@ -1,5 +1,7 @@
 use std::io::{Read as _, Write as _};
 
+use vouch_testkit::certificates::self_signed;
+
 use crate::prelude::*;
 use crate::test_site::Replica;
 
@@ -357,11 +359,7 @@ fn slow_and_greedy_clients_do_not_block_others() {
 fn https_uses_the_certificate_files_and_reads_them_again() {
     require_program("curl");
     let site = TestSite::published();
-    let certificate = |name: &str| {
-        let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
-        site.write("cert.pem", made.cert.pem());
-        site.write("key.pem", made.signing_key.serialize_pem());
-    };
+    let certificate = |name: &str| self_signed(&site.path(""), name);
     certificate("first.example");
     let _replica = site.serve();
     let gateway = Gateway::start(&site, &["--tls-cert", "cert.pem", "--tls-key", "key.pem"]);

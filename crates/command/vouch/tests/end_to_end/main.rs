@@ -16,7 +16,6 @@ mod bucket;
 mod bugreport;
 mod cephfs;
 mod cephfs_several_mds;
-mod certificates;
 mod check;
 mod configuration;
 mod crash;

@@ -7,8 +7,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, sym
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::fs::{FallocateFlags, FlockOperation, XattrFlags};
+use vouch_testkit::certificates::{Authority, Holder};
 
-use crate::certificates::{Authority, Holder};
 use crate::prelude::*;
 
 struct Server {
@@ -119,8 +119,8 @@ fn files_written_through_mount_are_those_of_the_server() {
 #[ignore = "needs root and FUSE"]
 fn files_pass_over_tls() {
     let site = TestSite::new();
-    let authority = Authority::new(&site, "ca");
-    authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
+    let authority = Authority::new(&site.path(""), "ca");
+    authority.issue("server", Holder::on_loopback());
     let tls = &["--tls-cert", "server.pem", "--tls-key", "server.key"];
     let server = Server::start(site, tls);
     let mount = server.mount("mnt", &["--tls-ca", "ca.pem", "--tls-name", "127.0.0.1"]);

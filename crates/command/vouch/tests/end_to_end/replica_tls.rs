@@ -1,14 +1,14 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use vouch_testkit::certificates::{Authority, Holder};
 
-use crate::certificates::{Authority, Holder};
 use crate::test_site::{Mount, Replica, TestSite};
 
 fn site() -> (TestSite, Replica) {
     let site = TestSite::published();
-    let authority = Authority::new(&site, "ca");
-    Authority::new(&site, "strange");
-    authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
+    let authority = Authority::new(&site.path(""), "ca");
+    Authority::new(&site.path(""), "strange");
+    authority.issue("server", Holder::on_loopback());
     let replica = site.serve_with(
         "db",
         site.port,

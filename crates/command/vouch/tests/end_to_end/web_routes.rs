@@ -1,3 +1,5 @@
+use vouch_testkit::certificates::self_signed;
+
 use crate::http_replica::nginx_with;
 use crate::prelude::*;
 
@@ -48,9 +50,7 @@ fn proxies_of_the_environment_are_used() {
 fn web_server_with_http2_is_asked_by_it() {
     require_program("nginx");
     let mut site = TestSite::published();
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
-    site.write("cert.pem", made.cert.pem());
-    site.write("key.pem", made.signing_key.serialize_pem());
+    self_signed(&site.path(""), "localhost");
     let (port, tls_port) = (free_port(), free_port());
     let root = site.path("");
     let root = root.to_str().expect("a plain path").trim_end_matches('/');

@@ -1,6 +1,5 @@
 //! Walks through all answers and events that end a mount or a client's state.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -12,9 +11,9 @@ use vouch_nfs4::{
 use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_nfs4_server::{ClientEnd, Effect};
 use vouch_oncrpc::{AuthStat, AuthSys, Flavor};
-
 use vouch_rpc_tls::credentials::ServerFiles;
 use vouch_rpcsec_gss::{Initiated, Initiation, Service};
+use vouch_testkit::certificates::self_signed;
 
 use super::blocking::{body, compound, compound_of_minor, until};
 use super::gss::tests::{Claimer, TrustingAcceptor, call as protected};
@@ -59,11 +58,8 @@ impl NameService for Down {
 }
 
 fn tls(directory: &Path) -> TlsConfig {
-    let made = rcgen::generate_simple_self_signed(vec!["server.example.org".to_owned()]).unwrap();
-    let (certificate, key) = (directory.join("cert"), directory.join("key"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    self_signed(directory, "server.example.org");
+    let (certificate, key) = (directory.join("cert.pem"), directory.join("key.pem"));
     let files = ServerFiles { certificate, key, client_authorities: None, revoked: Vec::new() };
     TlsConfig { files, certificate_map: None, by_kernel: false }
 }

@@ -1,12 +1,6 @@
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
-    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
-};
 use tonic::Code;
 use vouch_rpc_tls::credentials::{ClientFiles, ServerFiles};
+use vouch_testkit::certificates::{Authority, Holder};
 
 use super::*;
 use crate::limits::{MANAGEMENT_CONNECTIONS_PER_ADDRESS_MAX, MANAGEMENT_REQUEST_LEN_MAX};
@@ -18,7 +12,7 @@ use crate::management::{ManagementConfig, Order, OrderError, RemoteServer};
 
 struct Site {
     directory: tempfile::TempDir,
-    authority: Issuer<'static, KeyPair>,
+    authority: Authority,
     address: SocketAddr,
 }
 
@@ -29,7 +23,7 @@ impl Site {
     /// With certificates of the server and of `reader`, `editor`, `chief` and `nobody`.
     fn new() -> Site {
         let directory = tempfile::tempdir().unwrap();
-        let authority = authority(directory.path(), "ca");
+        let authority = Authority::new(directory.path(), "ca");
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let site = Site { directory, authority, address: free.local_addr().unwrap() };
         for (serial, name) in ["server", "reader", "editor", "chief", "nobody"].iter().enumerate() {
@@ -52,25 +46,11 @@ impl Site {
     }
 
     fn issue(&self, name: &str, term: Term) {
-        issue(self.directory.path(), &self.authority, name, term);
+        issue(&self.authority, name, term);
     }
 
     fn revoke(&self, serials: &[u64]) {
-        let revoked = |&serial: &u64| RevokedCertParams {
-            serial_number: SerialNumber::from(serial),
-            revocation_time: rcgen::date_time_ymd(2021, 1, 1),
-            reason_code: None,
-            invalidity_date: None,
-        };
-        let list = CertificateRevocationListParams {
-            this_update: rcgen::date_time_ymd(2021, 1, 1),
-            next_update: rcgen::date_time_ymd(2080, 1, 1),
-            crl_number: SerialNumber::from(1 + serials.len() as u64),
-            issuing_distribution_point: None,
-            revoked_certs: serials.iter().map(revoked).collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        self.write("crl.pem", &list.signed_by(&self.authority).unwrap().pem().unwrap());
+        self.authority.revoke("crl.pem", serials);
     }
 
     fn start(&self) -> Running {
@@ -99,33 +79,11 @@ impl Site {
     }
 }
 
-fn authority(directory: &Path, name: &str) -> Issuer<'static, KeyPair> {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.distinguished_name.push(DnType::CommonName, name);
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.self_signed(&key).unwrap().pem();
-    std::fs::write(directory.join(format!("{name}.pem")), certificate).unwrap();
-    Issuer::new(params, key)
-}
-
-fn issue(directory: &Path, authority: &Issuer<'static, KeyPair>, name: &str, term: Term) {
-    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
+fn issue(authority: &Authority, name: &str, Term(serial, last_year): Term) {
     let uri = format!("spiffe://x/{name}").try_into().unwrap();
-    params.subject_alt_names.push(SanType::URI(uri));
-    params.serial_number = Some(SerialNumber::from(term.0));
-    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-    params.not_after = rcgen::date_time_ymd(term.1, 1, 1);
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.signed_by(&key, authority).unwrap();
-    std::fs::write(directory.join(format!("{name}.pem")), certificate.pem()).unwrap();
-    let path = directory.join(format!("{name}.key"));
-    std::fs::write(&path, key.serialize_pem()).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut holder = Holder { serial, years: 2020..last_year, ..Holder::on_loopback() };
+    holder.others.push(rcgen::SanType::URI(uri));
+    authority.issue(name, holder);
 }
 
 fn reload(server: &Running) {
@@ -226,8 +184,8 @@ fn only_valid_certificates_of_the_authority_get_through_the_handshake() {
     site.issue("expired", Term(20, 2021));
     site.issue("revoked", Term(21, 2080));
     site.revoke(&[21]);
-    let foreign = authority(site.directory.path(), "foreign-ca");
-    issue(site.directory.path(), &foreign, "foreign", Term(22, 2080));
+    let foreign = Authority::new(site.directory.path(), "foreign-ca");
+    issue(&foreign, "foreign", Term(22, 2080));
     site.write("roles", "* all\n");
     let _server = site.start();
     assert!(send(&site.connect_as("nobody"), Order::ListExports).is_ok());

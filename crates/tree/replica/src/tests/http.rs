@@ -177,11 +177,9 @@ fn https_serves_the_same_files_beside_clear_text() {
     let made = TestTree::new(1);
     made.commit(1, 60);
     let dir = tempfile::tempdir().unwrap();
-    let made_key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    vouch_testkit::certificates::self_signed(dir.path(), "localhost");
     let files_of_tls =
         TlsFiles { certificate: dir.path().join("cert.pem"), key: dir.path().join("key.pem") };
-    fs::write(&files_of_tls.certificate, made_key.cert.pem()).unwrap();
-    fs::write(&files_of_tls.key, made_key.signing_key.serialize_pem()).unwrap();
     let server =
         start(ServeConfig { tls: Some(files_of_tls.clone()), ..config(vec![made.path()]) });
 

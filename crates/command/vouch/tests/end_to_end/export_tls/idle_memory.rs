@@ -13,7 +13,7 @@ fn idle_connection_costs_less_than_40_kib() {
         .and_then(|text| text.parse().ok())
         .unwrap_or(COUNT);
     let (site, authority) = site();
-    authority.issue(&site, "node", Holder::default());
+    authority.issue("node", Holder::default());
     let export = TlsExport::start(&site, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
     raise_descriptor_limit();
     block_on(async {

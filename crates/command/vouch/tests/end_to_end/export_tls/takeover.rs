@@ -50,7 +50,7 @@ fn config(
 #[test]
 fn clients_over_tls_reclaim_after_takeover() {
     let (site, authority) = site();
-    authority.issue(&site, "node", Holder::default());
+    authority.issue("node", Holder::default());
     std::fs::create_dir(site.path("shared")).expect("a directory");
     site.state_directory("exporting");
     let addresses = [0; 2].map(|_| SocketAddr::from(([127, 0, 0, 1], free_port())));

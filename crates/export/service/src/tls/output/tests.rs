@@ -1,6 +1,5 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -12,11 +11,8 @@ use crate::transport::output::Outgoing;
 
 fn sessions() -> (Box<Session>, Box<Session>) {
     let dir = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(vec!["server.example.org".to_owned()]).unwrap();
-    let (certificate, key) = (dir.path().join("cert"), dir.path().join("key"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    vouch_testkit::certificates::self_signed(dir.path(), "server.example.org");
+    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
     let files = ServerFiles {
         certificate: certificate.clone(),
         key,
