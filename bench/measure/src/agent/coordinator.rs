@@ -252,51 +252,50 @@ mod tests {
     use crate::agent::{Acceptor, Credential};
     use crate::case::{Content, Copy};
 
-    #[test]
-    fn responses_are_received_when_another_agent_is_gone() {
-        let token = || b"a secret of some length".to_vec();
+    fn token() -> Vec<u8> {
+        b"a secret of some length".to_vec()
+    }
+
+    /// A pool of two agents, which fail as they say, and one that is gone.
+    fn pool(
+        failures: [fn(&Request) -> Response; 2],
+    ) -> (AgentPool, Vec<std::thread::JoinHandle<()>>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let at = listener.local_addr().expect("a port");
-        let agent = std::thread::spawn(move || {
-            let stream = listener.accept().expect("the coordinator").0;
-            let within = std::time::Duration::from_secs(60);
-            let mut channel = Channel::accept(
-                stream,
-                &Acceptor::Token(token()),
-                within,
-                &StopFlag::default(),
-                || true,
-            )
-            .expect("the token is correct");
-            for _ in 0..2 {
-                let pending = channel
-                    .receive::<Request>("the coordinator")
-                    .expect("a question")
-                    .expect("the connection is open");
-                let node = if matches!(pending, Request::Tidy { .. }) {
-                    "the first"
-                } else {
-                    "the second"
-                };
-                channel
-                    .send(
-                        &Response::Failed { why: node.into(), unreachable: false, corrupt: false },
-                        "the coordinator",
-                    )
-                    .expect("the peer listens");
-            }
-        });
-        let channel = Channel::connect(
-            at,
-            &Credential::Token(b"a secret of some length".to_vec()),
-            &StopFlag::default(),
-        )
-        .expect("the peer listens");
-        let member = |name: &str, channel| Member { name: name.into(), channel };
-        let fleet = AgentPool(Arc::new(Mutex::new(vec![
-            member("here", Some(channel)),
-            member("gone", None),
-        ])));
+        let (mut members, mut agents) = (Vec::new(), Vec::new());
+        for (name, fail) in ["first", "second"].into_iter().zip(failures) {
+            let listener = listener.try_clone().expect("a listener");
+            agents.push(std::thread::spawn(move || {
+                let stream = listener.accept().expect("the coordinator").0;
+                let within = std::time::Duration::from_secs(60);
+                let (acceptor, stop) = (Acceptor::Token(token()), StopFlag::default());
+                let mut channel = Channel::accept(stream, &acceptor, within, &stop, || true)
+                    .expect("the token is correct");
+                while let Ok(Some(request)) = channel.receive::<Request>("the coordinator") {
+                    channel.send(&fail(&request), "the coordinator").expect("the peer listens");
+                }
+            }));
+            let channel = Channel::connect(at, &Credential::Token(token()), &StopFlag::default());
+            members.push(Member {
+                name: name.into(),
+                channel: Some(channel.expect("the peer listens")),
+            });
+        }
+        members.push(Member { name: "gone".into(), channel: None });
+        (AgentPool(Arc::new(Mutex::new(members))), agents)
+    }
+
+    fn failed(why: &str, corrupt: bool) -> Response {
+        Response::Failed { why: why.into(), unreachable: false, corrupt }
+    }
+
+    #[test]
+    fn responses_are_received_when_another_agent_is_gone() {
+        let fail = |request: &Request| match request {
+            Request::Tidy { .. } => failed("to tidy", false),
+            _ => failed("to be ready", false),
+        };
+        let (fleet, agents) = pool([fail, fail]);
         let lost = fleet.all(&Request::Tidy { number: 1 }).map(drop);
         assert!(
             matches!(&lost, Err(Error::Unreachable(why)) if why.contains("gone") && why.contains("if the agent still runs")),
@@ -304,65 +303,25 @@ mod tests {
         );
         let answer = fleet.each(&|at| (at == 0).then_some(Request::Ready)).map(drop);
         assert!(
-            matches!(&answer, Err(Error::Refused(why)) if why.contains("the second")),
+            matches!(&answer, Err(Error::Refused(why)) if why.contains("to be ready")),
             "{answer:?}"
         );
-        agent.join().expect("the thread ends");
+        drop(fleet);
+        agents.into_iter().for_each(|agent| agent.join().expect("the thread ends"));
     }
 
     #[test]
     fn corrupt_data_is_reported_first() {
-        let token = || b"a secret of some length".to_vec();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let at = listener.local_addr().expect("a port");
-        let agents = std::thread::spawn(move || {
-            let serve = |corrupt| {
-                let stream = listener.accept().expect("the coordinator").0;
-                let within = std::time::Duration::from_secs(60);
-                let mut channel = Channel::accept(
-                    stream,
-                    &Acceptor::Token(token()),
-                    within,
-                    &StopFlag::default(),
-                    || true,
-                )
-                .expect("the token");
-                std::thread::spawn(move || {
-                    while let Ok(Some(_)) = channel.receive::<Request>("the coordinator") {
-                        let failed = Response::Failed {
-                            why: format!("corrupt: {corrupt}"),
-                            unreachable: false,
-                            corrupt,
-                        };
-                        channel.send(&failed, "the coordinator").expect("the peer listens");
-                    }
-                })
-            };
-            for agent in [false, true].map(serve) {
-                agent.join().expect("the thread ends");
-            }
-        });
-        let connect = || {
-            Channel::connect(at, &Credential::Token(token()), &StopFlag::default())
-                .expect("the peer listens")
-        };
-        let member = |name: &str, channel| Member { name: name.into(), channel };
-        let (first, second) = (connect(), connect());
-        let members = vec![
-            member("refuses", Some(first)),
-            member("has read it", Some(second)),
-            member("gone", None),
-        ];
-        let fleet = AgentPool(Arc::new(Mutex::new(members)));
+        let (fleet, agents) = pool([|_| failed("refused", false), |_| failed("wrong", true)]);
         for pending in [2, 3] {
             let outcome = fleet.each(&|at| (at < pending).then_some(Request::Ready)).map(drop);
             assert!(
-                matches!(&outcome, Err(Error::Corrupt(why)) if why.contains("has read it")),
+                matches!(&outcome, Err(Error::Corrupt(why)) if why.contains("second")),
                 "{outcome:?}"
             );
         }
         drop(fleet);
-        agents.join().expect("the threads end");
+        agents.into_iter().for_each(|agent| agent.join().expect("the thread ends"));
     }
 
     #[test]
