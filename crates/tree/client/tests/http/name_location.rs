@@ -4,13 +4,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use vouch_tree::TreeName;
-use vouch_tree_client::{
-    Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
-    TransportError, TreeOptions,
-};
+use vouch_tree_client::{HttpOptions, HttpRequest, HttpResponse, HttpTransport, TransportError};
 
 use crate::seeded_lies::{Files, files_of, response};
-use crate::{Site, content, read_all};
+use crate::{Site, content, honest, open_at, read_all};
 
 struct WebHost {
     base: String,
@@ -20,18 +17,13 @@ struct WebHost {
 impl HttpTransport for WebHost {
     fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
-            let mut url = request.url;
-            url.set_query(None);
-            let file = url.as_str().strip_prefix(&self.base).and_then(|path| self.files.get(path));
-            Ok(match (file, request.range) {
-                (None, _) => response(404, None, Bytes::new()),
-                (Some(whole), None) => response(200, None, whole.clone()),
-                (Some(whole), Some(range)) => response(
-                    206,
-                    Some(range.start),
-                    whole.slice(range.start as usize..range.end as usize),
-                ),
-            })
+            let path = request.url.as_str().strip_prefix(&self.base);
+            let Some(path) = path.map(str::to_owned) else {
+                return Ok(response(404, None, Bytes::new()));
+            };
+            let mut below = request;
+            below.url = format!("http://store/{path}").parse().unwrap();
+            Ok(honest(&self.files, &below))
         }
         .boxed()
     }
@@ -49,9 +41,7 @@ async fn name_with_port_of_web_server_needs_no_replica_option() {
             Arc::new(WebHost { base: format!("{url}{}/", name.hostid()), files: files_of(&site) });
         let make = move |_: &str, _: Duration| Arc::clone(&host) as Arc<dyn HttpTransport>;
         let options = HttpOptions { transport: Some(Arc::new(make)), ..HttpOptions::default() };
-        let connector = Arc::new(HttpConnector::new(options).unwrap());
-        let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
-        let tree = client.open(&name, &TreeOptions::default()).await.unwrap();
+        let tree = open_at(&name, options, Vec::new()).await.unwrap();
         for (number, bytes) in read_all(&tree).await.into_iter().enumerate() {
             assert!(bytes.unwrap() == content(number), "{location}: file {number}");
         }

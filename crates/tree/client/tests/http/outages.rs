@@ -12,9 +12,9 @@ use vouch_tree_client::{
     ErrorClass, HttpRequest, HttpResponse, HttpTransport, TransportError, VerifyEvent,
 };
 
-use crate::Site;
 use crate::seeded_lies::{Files, files_of, response};
 use crate::wrong_slices::{content, open_through, read, site_with_large_files};
+use crate::{Site, honest};
 
 #[derive(Debug, Clone, Copy)]
 enum Outage {
@@ -52,18 +52,9 @@ impl HttpTransport for Store {
     fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
             let is_away = self.away_until.lock().is_some_and(|until| Instant::now() < until);
-            let Some(whole) = self.files.get(request.url.path().trim_start_matches('/')) else {
-                return Ok(response(404, None, Bytes::new()));
-            };
-            let range = request.range.clone().unwrap_or(0..whole.len() as u64);
-            let body = whole.slice(range.start as usize..range.end as usize);
-            let right = response(
-                if request.range.is_some() { 206 } else { 200 },
-                request.range.map(|range| range.start),
-                body,
-            );
+            let right = honest(&self.files, &request);
             match self.outage {
-                _ if !is_away => Ok(right),
+                _ if !is_away || right.status == 404 => Ok(right),
                 Outage::Fails(why) => Err(why.into()),
                 Outage::Answers(status) => {
                     Ok(response(status, None, Bytes::from_static(b"<html>try again</html>")))

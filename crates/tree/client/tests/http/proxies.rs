@@ -7,13 +7,12 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::Mutex;
 use vouch_tree_client::{
-    Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
-    TransportError, Tree, TreeOptions,
+    HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, TransportError, Tree,
 };
 
 use crate::seeded_lies::{Files, files_of, response};
 use crate::web_server::{Fault, WebServer};
-use crate::{Site, content, read_all};
+use crate::{Site, content, honest, open_at, read_all};
 
 #[derive(Default)]
 struct Proxies {
@@ -46,16 +45,7 @@ impl HttpTransport for Proxy {
                 return Ok(response(200, None, Bytes::from_static(b"<html>Log in first</html>")));
             }
             self.proxies.answered.lock().push(self.name.clone());
-            let whole = self.proxies.files.get(request.url.path().trim_start_matches('/'));
-            let mut response = match (whole, &request.range) {
-                (None, _) => response(404, None, Bytes::new()),
-                (Some(whole), None) => response(200, None, whole.clone()),
-                (Some(whole), Some(range)) => response(
-                    206,
-                    Some(range.start),
-                    whole.slice(range.start as usize..range.end as usize),
-                ),
-            };
+            let mut response = honest(&self.proxies.files, &request);
             if self.name == "http://first:1" && self.proxies.first_breaks.load(Ordering::SeqCst) {
                 let mut half = response.body.try_collect::<Vec<_>>().await?.concat();
                 half.truncate(half.len() / 2);
@@ -148,14 +138,7 @@ async fn try_open_through(
     };
     let options =
         HttpOptions { proxies: names, transport: Some(Arc::new(make)), ..HttpOptions::default() };
-    let connector = Arc::new(HttpConnector::new(options).unwrap());
-    let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
-    let options = TreeOptions {
-        replicas: vec!["http://store/".into()],
-        only_replicas: true,
-        ..TreeOptions::default()
-    };
-    client.open(&site.name, &options).await
+    open_at(&site.name, options, vec!["http://store/".into()]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,10 +3,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, TreeOptions};
+use vouch_tree_client::HttpOptions;
 
 use crate::web_server::{Fault, WebServer};
-use crate::{Site, content, read_all};
+use crate::{Site, content, open_at, read_all};
 
 /// SOCKS 4 and 5 (RFC 1928), without authentication. The names are those of the requests.
 struct SocksProxy {
@@ -112,11 +112,8 @@ async fn trees_are_read_through_socks_proxies() {
             format!("{kind}://{at}")
         };
         let options = HttpOptions { proxies: vec![proxies.clone()], ..HttpOptions::default() };
-        let connector = Arc::new(HttpConnector::new(options).unwrap());
-        let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
         let replicas = vec![format!("http://{host}:{port}/")];
-        let options = TreeOptions { replicas, only_replicas: true, ..TreeOptions::default() };
-        let tree = client.open(&site.name, &options).await.unwrap();
+        let tree = open_at(&site.name, options, replicas).await.unwrap();
         for (number, bytes) in read_all(&tree).await.into_iter().enumerate() {
             assert!(bytes.unwrap() == content(number), "{proxies}: file {number}");
         }

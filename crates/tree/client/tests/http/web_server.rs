@@ -1,6 +1,6 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,36 +9,22 @@ use std::time::Duration;
 pub(crate) enum Fault {
     None,
     FlippedByte,
-    Truncated,
-    ErrorPageWithStatus200,
-    NotFound,
-    ServerError,
-    OtherRange,
     RangeIgnored,
-    RangeOfOtherPlace,
     EndlessBody,
     Stall,
     Closed,
     RedirectLoop,
-    OtherFile,
     Garbage,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 14] = [
+    pub(crate) const ALL: [Fault; 7] = [
         Fault::FlippedByte,
-        Fault::Truncated,
-        Fault::ErrorPageWithStatus200,
-        Fault::NotFound,
-        Fault::ServerError,
-        Fault::OtherRange,
         Fault::RangeIgnored,
-        Fault::RangeOfOtherPlace,
         Fault::EndlessBody,
         Fault::Stall,
         Fault::Closed,
         Fault::RedirectLoop,
-        Fault::OtherFile,
         Fault::Garbage,
     ];
 }
@@ -120,24 +106,7 @@ fn answer(
     fault: Fault,
     place: u64,
 ) -> Option<()> {
-    let mut file: PathBuf = root.join(path.trim_start_matches('/'));
-    if fault == Fault::OtherFile {
-        file = root.join(if path.ends_with("manifest") {
-            "index/00000001.segment"
-        } else {
-            "manifest"
-        });
-    }
-    let simple = |status: &str, body: &[u8]| {
-        [format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), body]
-            .concat()
-    };
     let reply = match fault {
-        Fault::NotFound => simple("404 Not Found", b"no"),
-        Fault::ServerError => simple("503 Service Unavailable", b"busy"),
-        Fault::ErrorPageWithStatus200 => {
-            simple("200 OK", b"<html><body>Your session has expired.</body></html>")
-        }
         Fault::RedirectLoop => {
             format!("HTTP/1.1 302 Found\r\nLocation: {path}\r\nContent-Length: 0\r\n\r\n")
                 .into_bytes()
@@ -154,7 +123,7 @@ fn answer(
                 output.write_all(&[0x5a; 65_536]).ok()?;
             }
         }
-        _ => file_reply(&file, range, fault, place),
+        _ => file_reply(&root.join(path.trim_start_matches('/')), range, fault, place),
     };
     output.write_all(&reply).ok()
 }
@@ -165,27 +134,16 @@ fn file_reply(file: &Path, range: Option<(u64, u64)>, fault: Fault, place: u64) 
     };
     let len = whole.len() as u64;
     let range = range.filter(|_| fault != Fault::RangeIgnored);
-    let (mut start, mut end) =
-        range.map_or((0, len), |(start, end)| (start.min(len), end.min(len)));
-    let mut named = start;
-    if fault == Fault::OtherRange {
-        (start, end) = (start.saturating_sub(1), end.saturating_sub(1));
-        named = start;
-    } else if fault == Fault::RangeOfOtherPlace {
-        // The header names what was asked for, the body is from elsewhere.
-        (start, end) = (len - (end - start), len);
-    }
+    let (start, end) = range.map_or((0, len), |(start, end)| (start.min(len), end.min(len)));
     let mut body = whole[start as usize..end as usize].to_vec();
     if fault == Fault::FlippedByte && !body.is_empty() {
         let at = place as usize % body.len();
         body[at] ^= 1 << (place % 8);
-    } else if fault == Fault::Truncated {
-        body.truncate(place as usize % body.len().max(1));
     }
     let head = if range.is_some() {
         format!(
-            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {named}-{}/{len}\r\nContent-Length: {}\r\n\r\n",
-            named + (end - start) - 1,
+            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {start}-{}/{len}\r\nContent-Length: {}\r\n\r\n",
+            end - 1,
             body.len()
         )
     } else {

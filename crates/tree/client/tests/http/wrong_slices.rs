@@ -10,12 +10,11 @@ use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use vouch_tree::Content;
 use vouch_tree_client::{
-    Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
-    TransportError, Tree, TreeOptions,
+    HttpOptions, HttpRequest, HttpResponse, HttpTransport, TransportError, Tree,
 };
 
-use crate::Site;
 use crate::seeded_lies::{Files, files_of, response};
+use crate::{Site, open_at};
 
 const FILES: usize = 16;
 const FILE_LEN: usize = 1 << 20;
@@ -103,16 +102,7 @@ pub(crate) async fn open_through(
         transport: Some(Arc::new(make)),
         ..HttpOptions::default()
     };
-    let connector = Arc::new(HttpConnector::new(options).unwrap());
-    let client =
-        Client::new(ClientOptions { connector, seed: Some(1), ..ClientOptions::default() })
-            .unwrap();
-    let options = TreeOptions {
-        replicas: vec!["http://store/".into()],
-        only_replicas: true,
-        ..TreeOptions::default()
-    };
-    client.open(&site.name, &options).await
+    open_at(&site.name, options, vec!["http://store/".into()]).await
 }
 
 pub(crate) async fn read(tree: &Tree, number: usize) -> vouch_tree_client::Result<Bytes> {
