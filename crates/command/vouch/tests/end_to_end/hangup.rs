@@ -41,7 +41,7 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
         };
         let (hup, usr1) = (1 << 0, 1 << 9);
         assert!(
-            eventually(Duration::from_secs(60), || handles(hup | usr1)),
+            eventually(Duration::from_secs(60), || handles(hup | usr1) && log.exists()),
             "{:?}",
             daemons[number]
         );

@@ -251,8 +251,7 @@ impl Fixture {
             session: peer.session,
             seq,
             slot: SlotId(slot),
-            // As a client names it that uses more slots only sometimes.
-            highest_slot: SlotId(slot.max(15)),
+            highest_slot: SlotId(slot),
             cache_this,
         };
         let call = SequenceCall {

@@ -62,6 +62,24 @@ fn request_beyond_channel_limits_does_not_use_its_slot() {
 #[test]
 fn session_that_uses_all_slots_gets_more() {
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
+    let args = SequenceArgs {
+        session: peer.session,
+        seq: SlotSeq(1),
+        slot: SlotId(0),
+        highest_slot: SlotId(7),
+        cache_this: false,
+    };
+    let call = SequenceCall {
+        args: &args,
+        connection: peer.connection,
+        address: [127, 0, 0, 1].into(),
+        request_len: 100,
+        operations: 2,
+        fingerprint: 1,
+    };
+    let answer = fixture.state.sequence(&call, fixture.now);
+    let Ok(Sequenced::New(turn)) = answer else { panic!("{answer:?}") };
+    assert_eq!((turn.ok.highest_slot, turn.ok.target_highest_slot), (SlotId(7), SlotId(7)));
     let turn = fixture.begin(&peer, 7, 1, false);
     assert_eq!((turn.ok.highest_slot, turn.ok.target_highest_slot), (SlotId(15), SlotId(15)));
     let turn = fixture.begin(&peer, 14, 1, false);
