@@ -166,7 +166,7 @@ impl Writer {
         next.next_segment = self.file_factory.next_segment.load(Ordering::Relaxed);
         self.break_on_error(self.sync_log_dirs())?;
         self.break_on_error(self.record_garbage(committed, &next))?;
-        let is_final = next.log_size() > committed.log_size();
+        let is_final = next.is_signed_after(committed);
         self.break_on_error(next.write(
             &self.file_factory.layout,
             &*self.file_factory.disk,

@@ -100,6 +100,11 @@ impl Manifest {
         self.evidence().map(|evidence| &evidence.proof.checkpoint)
     }
 
+    /// There must be one of its number, whatever becomes of its writer.
+    pub(crate) fn is_signed_after(&self, before: &Self) -> bool {
+        self.head != before.head || self.log_size() > before.log_size()
+    }
+
     pub(crate) fn log_size(&self) -> u64 {
         self.checkpoint().map_or(0, |found| found.checkpoint().size)
     }

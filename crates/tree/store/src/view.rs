@@ -186,16 +186,15 @@ pub(crate) fn read_manifest(layout: &Layout) -> Result<(Manifest, Stamp)> {
     Ok((Manifest::from_bytes(&bytes, &path)?, stamp))
 }
 
-/// Completes the commit of a killed writer of a directory, if it added to the log: a checkpoint that
-/// was signed is the only one of its size. Others are taken back.
+/// Completes the commit of a killed writer of a directory, if it has another revision or a longer log:
+/// a reader may have seen the one fsinfo of its number, the one checkpoint of its size. Others are
+/// taken back.
 pub(crate) fn finish_commit(layout: &Layout, disk: &dyn Disk) -> Result<()> {
     let next = layout.manifest_next();
     let Ok(bytes) = std::fs::read(&next) else { return Ok(()) };
     let (now, _) = read_manifest(layout)?;
     let is_final = Manifest::from_bytes(&bytes, &next).is_ok_and(|found| {
-        found.iv == now.iv
-            && found.generation == now.generation + 1
-            && found.log_size() > now.log_size()
+        found.iv == now.iv && found.generation == now.generation + 1 && found.is_signed_after(&now)
     });
     if is_final {
         let path = layout.manifest();

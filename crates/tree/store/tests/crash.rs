@@ -279,6 +279,40 @@ fn power_cut_leaves_old_or_new_revision_intact() {
     assert!(behind > 0, "no cut left log/checkpoint behind the manifest");
 }
 
+/// Without a log, too: another revision of the same number would accuse the publisher.
+#[test]
+fn power_cut_takes_back_no_revision_that_a_reader_saw() {
+    let dir = fixtures::fast_dir();
+    let (from, recording) = (dir.path().join("live"), RecordingDisk::default());
+    std::fs::create_dir(&from).unwrap();
+    let db = from.join("db");
+    Database::create_on(&recording, &db, HOSTID, IV).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(recording.clone());
+    let writer =
+        Database::open_write(&db, WriteOptions { disk, ..WriteOptions::default() }).unwrap();
+    let mut heads = Vec::new();
+    for number in 1..4 {
+        let new = try_revision(&writer, number, leaves(number)).unwrap();
+        heads.push(new.signed.clone());
+        writer.commit(new).unwrap();
+    }
+    let (steps, to) = (recording.steps(), dir.path().join("cut"));
+    for (at, seed) in (0..=steps.len()).flat_map(|at| (0..SEEDS).map(move |seed| (at, seed))) {
+        let Some(seen) = visible_manifest(&steps[..at], &db) else { continue };
+        let Some(seen) = RemoteView::parse(&seen).unwrap().head().map(<[u8]>::to_vec) else {
+            continue;
+        };
+        let number = 1 + heads.iter().position(|head| *head == seen).unwrap() as u64;
+        std::fs::create_dir(&to).unwrap();
+        cut(&steps[..at], seed, &from, &to);
+        let writer = Database::open_write(&to.join("db"), options_without_sync()).unwrap();
+        let newest = writer.revisions().last().map_or(0, |revision| revision.number);
+        assert!(newest >= number, "after step {at}, seed {seed}: {number} was seen, not {newest}");
+        drop(writer);
+        std::fs::remove_dir_all(&to).unwrap();
+    }
+}
+
 #[test]
 fn power_cut_during_creation_leaves_none_or_usable_database() {
     let dir = fixtures::fast_dir();

@@ -257,6 +257,17 @@ fn no_seed_breaks_a_promise() {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
+/// A killed publisher's revision was seen by a mirror, a power cut took it back, and the next one had
+/// its number.
+#[test]
+fn seeds_that_broke_a_promise_keep_it() {
+    let dir = memory_dir();
+    for seed in [5034, 6661] {
+        let (events, failure) = run(seed, dir.path());
+        assert_eq!(failure, None, "seed {seed}:\n{}", events.join("\n"));
+    }
+}
+
 #[test]
 fn seed_repeats_its_events() {
     let dir = memory_dir();
