@@ -198,6 +198,9 @@ pub(crate) fn finish_commit(layout: &Layout, disk: &dyn Disk) -> Result<()> {
     });
     if is_final {
         let path = layout.manifest();
+        // The writer may have been killed before its own sync.
+        let synced = disk.reopen(&next).and_then(|file| file.sync());
+        synced.map_err(Error::io("sync", &next))?;
         disk.rename(&next, &path).map_err(Error::io("replace", &path))?;
         disk.sync_dir(layout.root()).map_err(Error::io("sync", layout.root()))?;
     }
