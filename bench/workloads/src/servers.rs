@@ -16,7 +16,7 @@ pub const EXPORT: &str = "export";
 
 const START_S_MAX: u64 = 10;
 
-/// What servers show to clients, as far as the flavours of a run need it.
+/// Realm and certificates of a run. A run without Kerberos, or without TLS, has none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Proofs<'a> {
     pub realm: Option<&'a Realm>,

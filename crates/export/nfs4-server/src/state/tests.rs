@@ -254,8 +254,17 @@ impl Fixture {
             highest_slot: SlotId(slot),
             cache_this,
         };
+        self.sequence_with(address, peer, &args)
+    }
+
+    pub(super) fn sequence_with(
+        &mut self,
+        address: std::net::IpAddr,
+        peer: &Peer,
+        args: &SequenceArgs,
+    ) -> Result<Sequenced, Status> {
         let call = SequenceCall {
-            args: &args,
+            args,
             connection: peer.connection,
             address,
             request_len: 100,

@@ -69,15 +69,7 @@ fn session_that_uses_all_slots_gets_more() {
         highest_slot: SlotId(7),
         cache_this: false,
     };
-    let call = SequenceCall {
-        args: &args,
-        connection: peer.connection,
-        address: [127, 0, 0, 1].into(),
-        request_len: 100,
-        operations: 2,
-        fingerprint: 1,
-    };
-    let answer = fixture.state.sequence(&call, fixture.now);
+    let answer = fixture.sequence_with([127, 0, 0, 1].into(), &peer, &args);
     let Ok(Sequenced::New(turn)) = answer else { panic!("{answer:?}") };
     assert_eq!((turn.ok.highest_slot, turn.ok.target_highest_slot), (SlotId(7), SlotId(7)));
     let turn = fixture.begin(&peer, 7, 1, false);

@@ -604,7 +604,7 @@ where
     let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(len_max), None);
     grpc.server_streaming(Method(method), request).await
 }
-/// What a client sends to the method at `PATH`.
+/// A request, with the path of its method and the type of its answer.
 pub trait Call {
     const PATH: &'static str;
     type Answer;
