@@ -11,7 +11,7 @@ use vouch_xdr::Xdr as _;
 
 use crate::index::{Entry, Index, Position, Run, merge};
 use crate::manifest::{self, Manifest, Revision, SegmentMeta};
-use crate::pack_stream::PackStream;
+use crate::pack_stream::{PackStream, Unsynced};
 use crate::retention::Retention;
 use crate::segment::{Segment, SegmentWriter};
 use crate::writer::{NewRevision, RunIndex, Writer};
@@ -187,17 +187,13 @@ impl Writer {
     ) -> Result<Vec<Arc<Segment>>> {
         let file_factory = &self.file_factory;
         let mut sealed = Vec::new();
+        let mut unsynced = std::mem::take(&mut *self.unsynced_log.lock());
         for stream in streams.iter_mut() {
             stream.seal(file_factory)?;
-            stream.sync_all()?;
+            unsynced.extend(stream.take_unsynced());
             sealed.append(&mut stream.sealed);
         }
-        if !sealed.is_empty() {
-            file_factory
-                .disk
-                .sync_dir(&file_factory.layout.packs())
-                .map_err(Error::io("sync", &file_factory.layout.packs()))?;
-        }
+        let has_packs = !sealed.is_empty();
         check_limit("packs", next.packs.len() + sealed.len(), manifest::PACK_COUNT_MAX)?;
         next.packs.append(&mut sealed);
         next.packs.sort_by_key(|pack| pack.id);
@@ -207,35 +203,43 @@ impl Writer {
         let old = self.index.read().clone();
         next.packs.retain(|pack| sweep.is_none_or(|sweep| !sweep.packs.contains(&pack.id)));
         let obsolete = match sweep.and_then(|sweep| sweep.retains) {
-            Some(retains) => self.replace_segments(&fresh, 0, true, retains)?,
+            Some(retains) => self.replace_segments(&fresh, 0, retains)?,
             None if fresh.is_empty() => Vec::new(),
-            None => self.replace_segments(
-                &fresh,
-                old.index.merge_from(0, fresh.len()),
-                true,
-                &|_, _| Ok(true),
-            )?,
+            None => {
+                self.replace_segments(&fresh, old.index.merge_from(0, fresh.len()), &|_, _| {
+                    Ok(true)
+                })?
+            }
         };
         streams.iter_mut().for_each(|stream| stream.fresh.clear());
-        self.sync_segments(&old, next)?;
+        unsynced.append(&mut self.unsynced_segments()?);
+        Unsynced::sync_all(&unsynced)?;
+        if has_packs {
+            file_factory
+                .disk
+                .sync_dir(&file_factory.layout.packs())
+                .map_err(Error::io("sync", &file_factory.layout.packs()))?;
+        }
+        self.name_segments(next)?;
         Ok(obsolete)
     }
 
-    fn sync_segments(&self, old: &RunIndex, next: &mut Manifest) -> Result<()> {
+    /// Those that the manifest names are durable already.
+    fn unsynced_segments(&self) -> Result<Vec<Unsynced>> {
+        let file_factory = &self.file_factory;
+        let index = self.index.read();
+        let segments = index.index.segments.iter().skip(index.committed).map(|segment| {
+            let path = file_factory.layout.segment(segment.id());
+            let file = file_factory.disk.reopen(&path).map_err(Error::io("sync", &path))?;
+            Ok(Unsynced { path, file })
+        });
+        segments.collect()
+    }
+
+    fn name_segments(&self, next: &mut Manifest) -> Result<()> {
         let file_factory = &self.file_factory;
         let mut index = self.index.write();
         let segments = &index.index.segments;
-        for segment in segments {
-            // Others are durable already.
-            if old.index.segments.iter().skip(old.committed).any(|s| s.id() == segment.id()) {
-                let path = file_factory.layout.segment(segment.id());
-                file_factory
-                    .disk
-                    .reopen(&path)
-                    .and_then(|file| file.sync())
-                    .map_err(Error::io("sync", &path))?;
-            }
-        }
         let metas: Vec<_> =
             segments.iter().map(|s| SegmentMeta { id: s.id(), count: s.len() as u64 }).collect();
         if metas != next.segments {
@@ -296,7 +300,6 @@ impl Writer {
         let replaced = self.replace_segments(
             &fresh,
             old.index.merge_from(old.committed, fresh.len()),
-            false,
             &|_, _| Ok(true),
         )?;
         drop(one_at_a_time);
@@ -312,7 +315,6 @@ impl Writer {
         &self,
         fresh: &[Entry],
         keep: usize,
-        durable: bool,
         retains: &RetainFn<'_>,
     ) -> Result<Vec<Arc<Segment>>> {
         let file_factory = &self.file_factory;
@@ -337,7 +339,7 @@ impl Writer {
         if out.count() == 0 {
             file_factory.disk.remove(&path).map_err(Error::io("remove", &path))?;
         } else {
-            out.finish(durable)?;
+            out.finish()?;
             segments.push(Arc::new(Segment::open(&path, id)?));
         }
         let committed = old.committed.min(keep);

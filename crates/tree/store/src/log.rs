@@ -18,6 +18,7 @@ use vouch_xdr::Xdr as _;
 use crate::commit::check_limit;
 use crate::layout::{LOG_DIR, Layout};
 use crate::manifest::Manifest;
+use crate::pack_stream::{UNSYNCED_COUNT_MAX, Unsynced};
 use crate::writer::Writer;
 use crate::{Error, Result, Snapshot};
 
@@ -104,9 +105,16 @@ impl Writer {
                     new
                 }
             };
-            stored.sync().map_err(Error::io("write", &path))?;
+            // A head is signed after its files have been read, and those of a bucket are read there.
             if layout.bucket().is_some() {
-                disk.remove(&path).map_err(Error::io("remove", &path))?;
+                stored.sync().map_err(Error::io("write", &path))?;
+                return disk.remove(&path).map_err(Error::io("remove", &path));
+            }
+            stored.start_sync();
+            let mut unsynced = self.unsynced_log.lock();
+            unsynced.push(Unsynced { path: path.clone(), file: stored });
+            if unsynced.len() == UNSYNCED_COUNT_MAX {
+                Unsynced::sync_all(&std::mem::take(&mut *unsynced))?;
             }
             Ok(())
         };

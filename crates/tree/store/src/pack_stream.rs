@@ -61,15 +61,15 @@ pub(crate) struct PackStream {
     threads: Vec<ThreadId>,
     pub(crate) fresh: HashMap<BlockHandle, PackPosition, BuildHasherDefault<HandleHasher>>,
     pub(crate) sealed: Vec<PackMeta>,
-    unsynced: Vec<Unsynced>,
+    /// With their lengths.
+    unsynced: Vec<(Unsynced, u32)>,
 }
 
+/// A new file that nothing more is appended to.
 #[derive(Debug, Clone)]
 pub(crate) struct Unsynced {
-    id: u32,
-    len: u32,
-    path: PathBuf,
-    file: Arc<dyn DiskFile>,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn DiskFile>,
 }
 
 impl Unsynced {
@@ -78,12 +78,12 @@ impl Unsynced {
     }
 
     /// In parallel: a journaling file system commits concurrent syncs together.
-    pub(crate) fn sync_all(packs: &[Self]) -> Result<()> {
+    pub(crate) fn sync_all(files: &[Self]) -> Result<()> {
         let next = AtomicUsize::new(0);
-        let take = || packs.get(next.fetch_add(1, Ordering::Relaxed));
+        let take = || files.get(next.fetch_add(1, Ordering::Relaxed));
         let sync_rest = || std::iter::from_fn(take).try_for_each(Self::sync);
         std::thread::scope(|scope| {
-            let others = 1..packs.len().min(SYNC_THREAD_COUNT_MAX);
+            let others = 1..files.len().min(SYNC_THREAD_COUNT_MAX);
             let others: Vec<_> = others.map(|_| scope.spawn(sync_rest)).collect();
             let done = sync_rest();
             others
@@ -163,7 +163,7 @@ impl PackStream {
             self.sealed.push(PackMeta { id: open.id, class: self.class, len: len.into() });
             file_factory.packs_len.fetch_add(len.into(), Ordering::Relaxed);
             open.file.start_sync();
-            self.unsynced.push(Unsynced { id: open.id, len, path: open.path, file: open.file });
+            self.unsynced.push((Unsynced { path: open.path, file: open.file }, len));
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ impl PackStream {
     }
 
     pub(crate) fn is_overdue(&self) -> bool {
-        let len: u64 = self.unsynced.iter().map(|pack| u64::from(pack.len)).sum();
+        let len: u64 = self.unsynced.iter().map(|(_, len)| u64::from(*len)).sum();
         len > UNSYNCED_LEN_MAX || self.unsynced.len() > UNSYNCED_COUNT_MAX
     }
 
@@ -186,17 +186,15 @@ impl PackStream {
     /// for durable.
     pub(crate) fn overdue(&self) -> Vec<Unsynced> {
         let count = if self.is_overdue() { self.unsynced.len().div_ceil(2) } else { 0 };
-        self.unsynced[..count].to_vec()
+        self.unsynced[..count].iter().map(|(pack, _)| pack.clone()).collect()
     }
 
     pub(crate) fn synced(&mut self, done: &[Unsynced]) {
-        self.unsynced.retain(|unsynced| done.iter().all(|done| done.id != unsynced.id));
+        self.unsynced.retain(|(pack, _)| done.iter().all(|done| done.path != pack.path));
     }
 
-    pub(crate) fn sync_all(&mut self) -> Result<()> {
-        Unsynced::sync_all(&self.unsynced)?;
-        self.unsynced.clear();
-        Ok(())
+    pub(crate) fn take_unsynced(&mut self) -> impl Iterator<Item = Unsynced> {
+        self.unsynced.drain(..).map(|(pack, _)| pack)
     }
 
     /// Sorted. They stay until [`PackStream::fresh`] is cleared.
@@ -281,7 +279,7 @@ const DIRECT_LEN_MIN: usize = 32 << 10;
 /// Of a class. More would lengthen the commit.
 const UNSYNCED_LEN_MAX: u64 = 512 << 20;
 /// Of a class. Each costs a descriptor, and processes have 1,024.
-const UNSYNCED_COUNT_MAX: usize = 64;
+pub(crate) const UNSYNCED_COUNT_MAX: usize = 64;
 const SYNC_THREAD_COUNT_MAX: usize = 16;
 /// Packs of the shortest length until a database has 1.75 GiB.
 const PACK_COUNT_WANTED: u64 = 4096;

@@ -192,7 +192,7 @@ fn write_segment(
         disk.remove(&path).map_err(Error::io("remove", &path))?;
         return Ok(None);
     }
-    out.finish(true)?;
+    out.finish()?.sync().map_err(Error::io("sync", &path))?;
     Segment::open(&path, id).map(Some)
 }
 

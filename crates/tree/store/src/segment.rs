@@ -361,15 +361,13 @@ impl SegmentWriter {
         self.count
     }
 
-    pub(crate) fn finish(mut self, durable: bool) -> Result<()> {
+    /// Returns the file, which the caller synchronises.
+    pub(crate) fn finish(mut self) -> Result<Arc<dyn DiskFile>> {
         self.buffer.extend_from_slice(&self.count.to_be_bytes());
         self.flush()?;
         self.buffer.extend_from_slice(self.hasher.finalize().as_bytes());
         self.flush()?;
-        if durable {
-            self.file.sync().map_err(Error::io("sync", &self.path))?;
-        }
-        Ok(())
+        Ok(self.file)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -422,7 +420,7 @@ mod tests {
                 PackPosition { pack: 1, offset: offset as u32, len: 9, kind: FrameKind::Leaf };
             out.push(&Entry { handle: *handle, place }).unwrap();
         }
-        out.finish(false).unwrap();
+        out.finish().unwrap();
         (path, handles)
     }
 

@@ -86,6 +86,8 @@ pub struct Writer {
     pub(crate) committed: Mutex<Manifest>,
     /// Of a directory.
     pub(crate) garbage: Mutex<Garbage>,
+    /// New files of the log; of a directory.
+    pub(crate) unsynced_log: Mutex<Vec<Unsynced>>,
     /// With new files of the log.
     pub(crate) log_dirs: Mutex<BTreeSet<PathBuf>>,
     pub(crate) files: PackFiles,
@@ -157,6 +159,7 @@ impl Writer {
             index_edit: Mutex::default(),
             committed: Mutex::new(manifest),
             garbage: Mutex::default(),
+            unsynced_log: Mutex::default(),
             log_dirs: Mutex::default(),
             files: PackFiles::default(),
             counts: Counts::default(),
