@@ -33,8 +33,10 @@ pub enum Error {
     /// The reply is not genuine, or the context is lost.
     #[error("{0}")]
     Protection(#[from] ProtectionError),
-    /// Reconnection failed.
-    #[error("the connection to the server is lost")]
+    /// The server ended the connection, or reconnection failed.
+    #[error(
+        "the server ended the connection, or it is lost; the server's log has the cause of a refusal"
+    )]
     Lost,
     /// Send fewer operations or less data in a call.
     #[error("the compound is larger than the session allows")]
@@ -44,7 +46,16 @@ pub enum Error {
     Tls(String),
     /// Error of the system.
     #[error("{0}")]
-    Io(#[from] std::io::Error),
+    Io(std::io::Error),
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => Self::Lost,
+            _ => Self::Io(error),
+        }
+    }
 }
 
 impl Error {

@@ -99,7 +99,6 @@ fn read_record(stream: &mut impl Read, record_len_max: usize) -> Result<Vec<u8>,
 
 fn late(error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::Lost,
         io::ErrorKind::WouldBlock => io::Error::from(io::ErrorKind::TimedOut).into(),
         _ => error.into(),
     }
