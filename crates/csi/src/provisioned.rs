@@ -2,7 +2,7 @@
 //! directories, so that a new controller finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::records::{SUFFIX, digest, read_all, remove_if_there, write_durably};
+use crate::records::{SUFFIX, digest, read_all, remove_if_there, replace, write_durably};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Provisioned {
@@ -105,6 +105,25 @@ impl<T: Named + Clone + Serialize + DeserializeOwned> Collection<T> {
     }
 }
 
+/// The directory of exports is this driver's alone: the export list of another one would keep nodes that
+/// this one takes out.
+pub(crate) fn claim(directory: &Path, driver_name: &str) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let path = directory.join("driver");
+    match fs::read_to_string(&path) {
+        Ok(owner) if owner == driver_name => Ok(()),
+        Ok(owner) => Err(io::Error::other(format!(
+            "the volumes here are those of the driver {owner}; give {driver_name} a directory of its own, or \
+             remove {} if {owner} does not run any more",
+            path.display()
+        ))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            replace(&path, driver_name.as_bytes())
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// The id of a volume is also the name of its directory. Names of other forms get a digest.
 pub(crate) fn id(name: &str) -> String {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
@@ -130,5 +149,17 @@ mod tests {
         for odd in ["", "..", "a/b", "a b", &"a".repeat(65)] {
             assert!(id(odd).starts_with("volume-") && is_id(&id(odd)) && !is_id(odd), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_directory_of_exports_has_one_driver() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join(".vouch-csi");
+        claim(&directory, "a.csi.vouch").unwrap();
+        claim(&directory, "a.csi.vouch").unwrap();
+        let error = claim(&directory, "b.csi.vouch").unwrap_err().to_string();
+        assert!(error.contains("those of the driver a.csi.vouch"), "{error}");
+        fs::remove_file(directory.join("driver")).unwrap();
+        claim(&directory, "b.csi.vouch").unwrap();
     }
 }

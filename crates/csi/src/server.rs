@@ -33,7 +33,7 @@ use crate::locks::Locks;
 use crate::mounts::Mounts;
 use crate::node::NodeService;
 use crate::pod_tickets::PodTickets;
-use crate::provisioned::{ProvisionedVolumes, Snapshots};
+use crate::provisioned::{self, ProvisionedVolumes, Snapshots};
 use crate::records::Records;
 use crate::report::{Calls, Report};
 
@@ -78,8 +78,14 @@ pub async fn run(
     let launcher = Launcher::new(launch, &state, with_directories(mount_options, &state))?;
     let mounts = Mounts::open(&state, launcher, records.clone(), idle_max).at("mounts")?;
     let mounts = Arc::new(mounts);
-    let made =
-        exports.as_ref().map_or(state.join("volumes"), |exports| exports.root.join(".vouch-csi"));
+    let made = match &exports {
+        Some(exports) => {
+            let made = exports.root.join(".vouch-csi");
+            provisioned::claim(&made, &name).at(exports.root.display())?;
+            made
+        }
+        None => state.join("volumes"),
+    };
     let snapshots = Snapshots::open(made.join("snapshots")).at("records of the controller")?;
     let volumes = Arc::new(ProvisionedVolumes::open(made).at("records of the controller")?);
     let exports = exports.map(Arc::new);
