@@ -64,33 +64,51 @@ impl Inner {
         let name = CName::new(name);
         identity::assume(caller)?;
         let before = directory.change();
-        let space = directory.growing();
-        let made = if self.options.read_only {
-            Err(Errno::ROFS)
-        } else if directory.mount.usage.is_exceeded() && !has_name(&directory, &name) {
-            Err(Errno::DQUOT)
-        } else {
-            self.create_file(&directory, &name, set, access)
-        };
-        drop(space);
-        let (node, open, new) = match made {
-            Ok(fd) => {
-                let node = self.set_up(caller, &directory, &name, &fd, how, set)?;
-                let open = PosixOpen::begin(self, Arc::clone(&node), fd, access, caller);
-                (node, open, true)
-            }
-            Err(Errno::EXIST | Errno::ROFS) => {
-                let (node, open) =
-                    self.open_existing(caller, &directory, &name, how, set, access)?;
-                (node, open, false)
-            }
-            Err(errno) => return Err(error(errno)),
-        };
+        let (node, open, new) = self.create_or_open(caller, &directory, &name, how, set, access)?;
         if new {
             directory.note_change();
         }
         let change = DirectoryChange { before, after: directory.change(), atomic: false };
         Ok(Created { id: node.id, attributes: node.attributes()?, open, new, directory: change })
+    }
+
+    /// The file, open, and whether it is new.
+    fn create_or_open(
+        self: &Arc<Self>,
+        caller: &Caller,
+        directory: &Arc<Node>,
+        name: &CName,
+        how: CreateHow,
+        set: &SetAttributes,
+        access: OpenAccess,
+    ) -> Result<(Arc<Node>, Arc<dyn vouch_vfs::OpenFile>, bool)> {
+        for _ in 0..CREATE_TRIES {
+            let space = directory.growing();
+            let made = if self.options.read_only {
+                Err(Errno::ROFS)
+            } else if directory.mount.usage.is_exceeded() && !has_name(directory, name) {
+                Err(Errno::DQUOT)
+            } else {
+                self.create_file(directory, name, set, access)
+            };
+            drop(space);
+            match made {
+                Ok(fd) => {
+                    let node = self.set_up(caller, directory, name, &fd, how, set)?;
+                    let open = PosixOpen::begin(self, Arc::clone(&node), fd, access, caller);
+                    return Ok((node, open, true));
+                }
+                Err(errno @ (Errno::EXIST | Errno::ROFS)) => {
+                    match self.open_existing(caller, directory, name, how, set, access) {
+                        // Removed meanwhile. Overlayfs and CephFS then give ESTALE.
+                        Err(Error::NotFound | Error::Stale) if errno == Errno::EXIST => {}
+                        opened => return opened.map(|(node, open)| (node, open, false)),
+                    }
+                }
+                Err(errno) => return Err(error(errno)),
+            }
+        }
+        Err(Error::NameChanged)
     }
 
     fn create_file(
@@ -440,6 +458,9 @@ pub(crate) fn access_flags(access: OpenAccess) -> OFlags {
         (_, false) => OFlags::RDONLY,
     }
 }
+
+/// Each time another client makes the name before, and removes it after.
+const CREATE_TRIES: usize = 64;
 
 /// An exclusive creation's verifier as file times, which survive a restart: each half as 31-bit
 /// seconds, like the kernel's server.

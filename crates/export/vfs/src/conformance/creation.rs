@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::fixture::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
 use crate::{Blocking, CreateHow, Error, FileId, FileType, NewNode, SetAttributes};
 
@@ -6,6 +8,7 @@ pub(super) const RULES: &[Rule] = &[
     ("unchecked_creation_opens_existing_file", unchecked_creation_opens_existing_file),
     ("exclusive_creation_recognizes_retry", exclusive_creation_recognizes_retry),
     ("racing_creations_create_file_once", racing_creations_create_file_once),
+    ("creation_beside_removals_misses_no_name", creation_beside_removals_misses_no_name),
     ("umask_is_applied", umask_is_applied),
     ("new_file_is_open_despite_its_mode", new_file_is_open_despite_its_mode),
     ("failed_creation_leaves_no_file", failed_creation_leaves_no_file),
@@ -119,6 +122,33 @@ fn racing_creations_create_file_once(fixture: &Fixture) {
         let new = made.iter().filter(|made| matches!(made, Ok(true))).count();
         assert_eq!(new, 1, "exactly one creation makes the file: {made:?}");
         assert!(made[2].is_ok(), "unchecked creation always succeeds: {made:?}");
+    }
+}
+
+/// Found by histories of `vouch bench consistency`: an exclusive creation was answered that there is no such name.
+fn creation_beside_removals_misses_no_name(fixture: &Fixture) {
+    let (fs, owner, root) = (&fixture.fs, &fixture.owner, &fixture.root());
+    let is_done = AtomicBool::new(false);
+    let create =
+        |how| fs.create(owner, root, name("a"), how, &mode(0o644), BOTH).map(|made| made.new);
+    let made = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let _ = create(CreateHow::Guarded);
+                let _ = fs.remove(owner, root, name("a"), None);
+            }
+        });
+        let create_all = |verifier: u16| {
+            let [high, low] = verifier.to_be_bytes();
+            let exclusive = CreateHow::Exclusive([0, 0, high, low, 0, 0, high, low]);
+            [CreateHow::Guarded, CreateHow::Unchecked, exclusive].map(create)
+        };
+        let made: Vec<_> = (1..2000).flat_map(create_all).collect();
+        is_done.store(true, Ordering::Relaxed);
+        made
+    });
+    for made in made {
+        assert!(matches!(made, Ok(_) | Err(Error::Exists)), "{made:?}");
     }
 }
 

@@ -66,7 +66,8 @@ macro_rules! conformance_tests {
                 symbolic_links_are_read_and_never_followed special_files_are_created_but_not_opened
                 racing_renames_lose_no_file lookups_racing_renames_stay_below_root removal_reports_last_name
                 guarded_creation_refuses_existing_name unchecked_creation_opens_existing_file
-                exclusive_creation_recognizes_retry racing_creations_create_file_once umask_is_applied
+                exclusive_creation_recognizes_retry racing_creations_create_file_once
+                creation_beside_removals_misses_no_name umask_is_applied
                 new_file_is_open_despite_its_mode failed_creation_leaves_no_file
                 remove_incomplete_removes_only_the_created_file racing_remove_incomplete_removes_no_other_file
                 new_file_becomes_durable_despite_its_mode
