@@ -29,16 +29,16 @@ event(3, 257, "touch", ("PARENT", "/srv/"), ("CREATE", "/srv/created"))
 event(4, 263, "rm", ("PARENT", "/srv/"), ("DELETE", "/srv/removed"))
 event(5, 82, "mv", ("PARENT", "/srv/"), ("PARENT", "/srv/"), ("DELETE", "/srv/old"), ("CREATE", "/srv/new"))
 PYTHON
-python3 "$work/records.py" >"$root/tmp/audit.log"
+python3 "$work/records.py" >"$root/root/audit.log"
 {
-    chroot "$root" aureport -if /tmp/audit.log --file | awk '/^[0-9]+\./ {print "aureport:", $4, $7}'
-    chroot "$root" ausearch -if /tmp/audit.log --format csv >"$work/events.csv"
+    chroot "$root" aureport -if /root/audit.log --file | awk '/^[0-9]+\./ {print "aureport:", $4, $7}'
+    chroot "$root" ausearch -if /root/audit.log --format csv >"$work/events.csv"
     python3 -c '
 import csv, sys
 for row in csv.DictReader(sys.stdin):
     print("csv:", row["ACTION"], row["OBJ_PRIME"], row["OBJ_KIND"], row["HOW"], row.get(None, []))
 ' <"$work/events.csv"
-    chroot "$root" ausearch -if /tmp/audit.log --format text | grep -o 'renamed.* using'
+    chroot "$root" ausearch -if /root/audit.log --format text | grep -o 'renamed.* using'
 } | tee "$work/seen"
 [ "$(cat "$work/seen")" = "aureport: /srv/opened /usr/bin/cat
 aureport: /srv/with,comma /usr/bin/cat

@@ -99,7 +99,7 @@ cat >"$work/inner" <<'INNER'
 set -u
 root=$1
 ip link set lo up
-mkdir -p "$root/var/cache/files"; chmod 777 "$root/var/cache/files"
+mkdir -p "$root/var/cache/files"; chroot "$root" chown www-data: /var/cache/files
 chroot "$root" haproxy -f /srv/haproxy.cfg >"$root/run/haproxy.log" 2>&1 &
 chroot "$root" apache2 -f /srv/apache.conf -DFOREGROUND &
 chroot "$root" python3 /srv/test.py
