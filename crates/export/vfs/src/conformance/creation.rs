@@ -125,7 +125,7 @@ fn racing_creations_create_file_once(fixture: &Fixture) {
     }
 }
 
-/// Found by histories of `vouch bench consistency`: an exclusive creation was answered that there is no such name.
+/// `vouch bench consistency` found an exclusive creation that was refused with NOENT.
 fn creation_beside_removals_misses_no_name(fixture: &Fixture) {
     let (fs, owner, root) = (&fixture.fs, &fixture.owner, &fixture.root());
     let is_done = AtomicBool::new(false);
