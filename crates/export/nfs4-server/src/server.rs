@@ -41,6 +41,7 @@ pub struct Server {
     observer: Arc<dyn Observer>,
     handles: HandleCodec,
     state: Mutex<State<OpenHandle>>,
+    write_delegations_ended: Arc<AtomicU64>,
     answered: Condvar,
     awaiting: AtomicU32,
     reply_cache: ReplyCache,
@@ -96,13 +97,15 @@ impl Server {
             },
             limits: config.limits.clone(),
         };
+        let state = State::new(state, &records, seed, now.mono_ms);
         Server {
             tree: RwLock::new(Arc::new(Tree::new(&exports, 0, config.boot, now.wall))),
             ending: Mutex::new(()),
             identity,
             observer,
             handles: HandleCodec::new(config.filehandle_key),
-            state: Mutex::new(State::new(state, &records, seed, now.mono_ms)),
+            write_delegations_ended: state.write_delegations_ended(),
+            state: Mutex::new(state),
             answered: Condvar::new(),
             awaiting: AtomicU32::new(0),
             reply_cache: ReplyCache::default(),
@@ -232,6 +235,11 @@ impl Server {
         });
         self.answered.notify_all();
         effects
+    }
+
+    /// Attributes that were read under an earlier value may lack what a holder wrote back.
+    pub(crate) fn write_delegations_ended(&self) -> u64 {
+        self.write_delegations_ended.load(Ordering::Acquire)
     }
 
     /// Few calls wait; the others answer DELAY.

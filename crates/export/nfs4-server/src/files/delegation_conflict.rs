@@ -5,9 +5,10 @@ use vouch_nfs4::attr::Attr;
 use vouch_nfs4::{Bitmap, Status};
 use vouch_vfs::{Access, Attributes, Blocking, Time, mutant};
 
+use crate::attributes::View;
 use crate::compound::context::CompoundContext;
 use crate::error::OpError;
-use crate::files::file_ref::FileRef;
+use crate::files::file_ref::{FileRef, Object};
 use crate::server::HOLDER_WAIT_MS;
 use crate::state::{AccessWithoutOpen, Holder, HolderAttributes};
 
@@ -95,12 +96,28 @@ pub(crate) fn ask_holders(
     context.effects.len() > before
 }
 
+/// With what the holder of a write delegation has (§10.4.3).
+pub(crate) fn current_view(
+    context: &mut CompoundContext<'_>,
+    object: &Object,
+    wanted: Bitmap,
+) -> Result<View, OpError> {
+    let ended = context.server.write_delegations_ended();
+    let mut view = context.view(object, wanted)?;
+    if let Object::File(file) = object {
+        ask_holder(context, file, wanted, ended, &mut view.attributes)?;
+    }
+    Ok(view)
+}
+
 /// §10.4.3: size and change, and times if the holder keeps them. Waits shortly, because DELAY costs
-/// the client more.
+/// the client more. `ended`: [`crate::Server::write_delegations_ended`] from before `attributes`
+/// were read.
 pub(crate) fn ask_holder(
     context: &mut CompoundContext<'_>,
     file: &FileRef,
     wanted: Bitmap,
+    ended: u64,
     attributes: &mut Attributes,
 ) -> Result<(), OpError> {
     if wanted.and(HELD.or(HELD_TIMES)).is_empty()
@@ -116,8 +133,12 @@ pub(crate) fn ask_holder(
     loop {
         let sent = context.effects.len();
         match context.state(|state| state.delegated_attributes(&key, client, times, now))? {
-            // The delegation ended during the wait: the attributes are from before.
-            Holder::None if waits > 0 => return Err(OpError::WouldBlock),
+            // A holder may have written back and returned the delegation since the attributes were
+            // read.
+            Holder::None if waits > 0 || context.server.write_delegations_ended() != ended => {
+                *attributes = file.files().attributes(&file.id, context.blocking)?;
+                return Ok(());
+            }
             Holder::None => return Ok(()),
             Holder::Reported(reported) => {
                 let (own, change) = (attributes.change, reported.change);

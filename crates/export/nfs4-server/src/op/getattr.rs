@@ -6,7 +6,7 @@ use vouch_nfs4::{Attributes, Status};
 use crate::attributes;
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
-use crate::files::file_ref::Object;
+use crate::files::delegation_conflict;
 
 pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> OpResult {
     // §5.5.
@@ -22,10 +22,7 @@ pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> 
         }
         (object, _) => (object?, args.wanted),
     };
-    let mut view = context.view(&object, wanted)?;
-    if let Object::File(file) = &object {
-        crate::files::delegation_conflict::ask_holder(context, file, wanted, &mut view.attributes)?;
-    }
+    let view = delegation_conflict::current_view(context, &object, wanted)?;
     context.out.u32(Op::GETATTR.0);
     context.out.u32(Status::OK.0);
     let owners = context.owners();

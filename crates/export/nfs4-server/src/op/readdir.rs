@@ -13,6 +13,7 @@ use crate::attributes::{self, View};
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::filehandle::PseudoId;
+use crate::files::delegation_conflict;
 use crate::files::file_ref::{FileRef, Object};
 use crate::pseudo_fs::{Child, PSEUDO_FSID};
 
@@ -55,13 +56,15 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     context.out.u32(Op::READDIR.0);
     context.out.u32(Status::OK.0);
     context.out.bytes_mut().extend_from_slice(&VERIFIER);
-    let asks_holders = crate::files::delegation_conflict::must_ask_holders(context, args.wanted);
+    let delegations_ended = context.server.write_delegations_ended();
+    let asks_holders = delegation_conflict::must_ask_holders(context, args.wanted);
     let mut list = Listing {
         wanted: args.wanted,
         end_max: context.result.at + 8 + len_max,
         entries: 0,
         stopped: None,
         asks_holders,
+        delegations_ended,
     };
     let eof = match &object {
         Object::Pseudo(id) => list.pseudo(context, *id, args.cookie.0)?,
@@ -83,6 +86,8 @@ struct Listing {
     entries: usize,
     stopped: Option<OpError>,
     asks_holders: bool,
+    /// Before the listing.
+    delegations_ended: u64,
 }
 
 struct DeferredEntry {
@@ -163,7 +168,7 @@ impl Listing {
                 }
                 _ => None,
             });
-            if crate::files::delegation_conflict::ask_holders(context, regular, self.wanted) {
+            if delegation_conflict::ask_holders(context, regular, self.wanted) {
                 return Err(OpError::WouldBlock);
             }
         }
@@ -195,7 +200,13 @@ impl Listing {
     ) -> ControlFlow<()> {
         let view = match file {
             None => Ok(view_without_attributes(context, file_number)),
-            Some(Ok((id, attributes))) => self.file(context, &directory.with(id), attributes),
+            Some(Ok((id, attributes))) => {
+                match self.file(context, &directory.with(id), attributes) {
+                    // Removed since the listing.
+                    Err(OpError::Status(Status::STALE)) => return ControlFlow::Continue(()),
+                    view => view,
+                }
+            }
             Some(Err(Error::NotFound | Error::Stale)) => return ControlFlow::Continue(()),
             Some(Err(error)) => Err(error.into()),
         };
@@ -209,10 +220,11 @@ impl Listing {
         mut attributes: vouch_vfs::Attributes,
     ) -> Result<View, OpError> {
         if self.asks_holders {
-            crate::files::delegation_conflict::ask_holder(
+            delegation_conflict::ask_holder(
                 context,
                 file,
                 self.wanted,
+                self.delegations_ended,
                 &mut attributes,
             )?;
         }

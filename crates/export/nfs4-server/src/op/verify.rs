@@ -7,7 +7,7 @@ use vouch_xdr::{Reader, Writer};
 use crate::attributes;
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
-use crate::files::file_ref::Object;
+use crate::files::delegation_conflict;
 
 pub(crate) fn verify(context: &mut CompoundContext<'_>, args: &VerifyArgs<'_>) -> OpResult {
     if !same(context, &args.attrs)? {
@@ -27,17 +27,9 @@ pub(crate) fn nverify(context: &mut CompoundContext<'_>, args: &VerifyArgs<'_>) 
 
 fn same(context: &mut CompoundContext<'_>, theirs: &Fattr<'_>) -> Result<bool, OpError> {
     let object = context.current_object()?;
+    let view = delegation_conflict::current_view(context, &object, theirs.mask)?;
     // §18.31.3: ATTRNOTSUPP for unsupported attributes, INVAL for incomparable ones.
-    let mut view = context.view(&object, theirs.mask)?;
     let wanted = theirs.comparison(view.supported())?;
-    if let Object::File(file) = &object {
-        crate::files::delegation_conflict::ask_holder(
-            context,
-            file,
-            theirs.mask,
-            &mut view.attributes,
-        )?;
-    }
     let mut ours = Writer::new();
     attributes::encode(&view, theirs.mask, Status::OK, &context.owners(), &mut ours)?;
     // A value longer than clients can send is different.

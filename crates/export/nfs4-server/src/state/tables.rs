@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use vouch_nfs4::ClientId;
 
@@ -56,6 +57,8 @@ pub(crate) struct State<F> {
     pub(super) delegation_count: usize,
     /// Of [`Self::delegation_count`].
     pub(super) directory_delegation_count: usize,
+    /// Only grows, and is read without the state's lock.
+    pub(super) write_delegations_ended: Arc<AtomicU64>,
     pub(super) recall_any_after_ms: u64,
     pub(super) callbacks: slab::Slab<id::CallbackKey, Callback>,
     pub(super) contexts: Option<Arc<dyn CallbackContexts>>,
@@ -106,6 +109,7 @@ impl<F: Clone> State<F> {
             copy_count: 0,
             delegation_count: 0,
             directory_delegation_count: 0,
+            write_delegations_ended: Arc::default(),
             recall_any_after_ms: 0,
             callbacks: slab::Slab::new(),
             contexts: None,

@@ -142,6 +142,57 @@ fn answer_getattr<'a>(fixture: &'a Fixture, answer: &'a Packed) -> impl Fn(&[Eff
     }
 }
 
+const SIZE_AND_SPACE: [u32; 2] = [4, 42];
+
+// The space is read after the size.
+#[test]
+fn attributes_show_what_holder_wrote_back_during_call() {
+    for (path, asked) in [
+        (&["export", "f"][..], getattr(&SIZE_AND_SPACE)),
+        (&["export"], readdir(0, 4096, &SIZE_AND_SPACE)),
+    ] {
+        let fixture: &'static Fixture = Box::leak(Box::new(Fixture::new()));
+        let [mut holder, mut other] = fixture.clients(["holder", "other"]);
+        bind_backchannel(&holder);
+        holder.create("before");
+        let (_, _, delegation) =
+            open_with_want(&mut holder, ShareAccess::WANT_WRITE_DELEG, Some(&mode(0o644)));
+        let Delegation::Write(delegation) = delegation else { panic!("{delegation:?}") };
+        let holder = Mutex::new(Some(holder));
+        fixture.files.set_fault(move |call, _| {
+            if call == Call::Space
+                && let Some(mut holder) = holder.lock().take()
+            {
+                let back = Args::Delegreturn(op::DelegreturnArgs { stateid: delegation.stateid });
+                let written = crate::ops::write(delegation.stateid, 0, b"data");
+                expect_ok(holder.run_at(&["export", "f"], &[written, back]));
+            }
+            None
+        });
+        let unwritten =
+            Attributes { change: Some(ChangeId(1)), size: Some(0), ..Attributes::default() };
+        let unwritten = Packed::new(&[3, 4], &unwritten);
+        let mut call = vec![other.next_sequence(false), Args::Putrootfh];
+        call.extend(path.iter().map(|name| lookup(name)));
+        call.push(asked);
+        let (reply, _) = fixture.call_with_effects(
+            Flavour::Sys,
+            &other.connection,
+            &other.principal,
+            compound(2, &call),
+            answer_getattr(fixture, &unwritten),
+        );
+        let list = results(reply).1;
+        match list.last().unwrap() {
+            Results::Readdir(Ok(listed)) => {
+                let entry = listed.entries.iter().find(|entry| entry.name.0 == b"f").unwrap();
+                assert_eq!(entry.attrs.attributes().unwrap().size, Some(4));
+            }
+            seen => assert_eq!(attributes(seen).size, Some(4)),
+        }
+    }
+}
+
 #[test]
 fn readdir_and_nverify_ask_delegation_holder() {
     let fixture = Fixture::new();

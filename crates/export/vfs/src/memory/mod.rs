@@ -104,8 +104,8 @@ impl MemoryFs {
         MemoryFs { inner: self.inner.clone(), without: Some(id) }
     }
 
-    /// Each call asks `fault` first and fails with its result. `fault` must not call the file
-    /// system.
+    /// Each call asks `fault` first and fails with its result. `fault` may call the file system,
+    /// which asks it again.
     pub fn set_fault(
         &self,
         fault: impl Fn(Call, &FileId) -> Option<Error> + Send + Sync + 'static,

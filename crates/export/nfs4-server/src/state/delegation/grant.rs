@@ -1,5 +1,8 @@
 //! Grant, recall, revocation and return (RFC 8881 §10.4).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::record::{AccessWithoutOpen, Delegation, Granted, Holder, Want};
 use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags};
 use vouch_nfs4::{StateSeq, Stateid, Status};
@@ -187,6 +190,9 @@ impl<F: Clone> State<F> {
         if ended.is_directory {
             self.directory_delegation_count -= 1;
             self.clients[client].directory_delegations -= 1;
+        }
+        if ended.write {
+            self.write_delegations_ended.fetch_add(1, Ordering::Release);
         }
         self.clients[client].delegations.remove(&key);
         self.files[file].delegations.retain(|&other| other != key);
@@ -500,6 +506,10 @@ impl<F: Clone> State<F> {
             delegation.shown_change = reported.max(delegation.shown_change + 1);
         }
         own.max(delegation.shown_change)
+    }
+
+    pub(crate) fn write_delegations_ended(&self) -> Arc<AtomicU64> {
+        self.write_delegations_ended.clone()
     }
 
     pub(crate) fn has_pending_getattr(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
