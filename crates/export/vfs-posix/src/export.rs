@@ -159,7 +159,7 @@ impl PosixFs {
                 .unwrap_or(NAME_LEN_MAX as u32)
                 .min(NAME_LEN_MAX as u32),
             xattrs: probe::knows_xattr(&mount.fd, "user.vouch"),
-            labels: probe::knows_xattr(&mount.fd, probe::LABEL),
+            labels: probe::sets_labels(&mount.fd),
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
             clone_block_len: if options.snapshot.is_some() {
                 0

@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, SeekFrom, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 
-use crate::ffi;
+use crate::{ffi, identity};
 
 /// For cloned ranges, bytes.
 const BLOCK_LEN: usize = 4096;
@@ -47,6 +47,7 @@ pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
 
 /// The attribute of SELinux.
 pub(crate) const LABEL: &str = "security.selinux";
+const UNLABELED: &[u8] = b"system_u:object_r:unlabeled_t:s0\0";
 
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
@@ -65,6 +66,18 @@ pub(crate) fn file_size_max(directory: &OwnedFd) -> u64 {
         *(if supports(middle) { &mut within } else { &mut beyond }) = middle;
     }
     within
+}
+
+/// False too if the server may not set them: then a client with SELinux could create no file.
+pub(crate) fn sets_labels(directory: &OwnedFd) -> bool {
+    let Ok(file) = unnamed_file(directory) else { return knows_xattr(directory, LABEL) };
+    let set = || fs::fsetxattr(&file, LABEL, UNLABELED, XattrFlags::empty());
+    let done = match set() {
+        Err(Errno::PERM) => identity::with_administration(set),
+        done => done,
+    };
+    // SELinux of this system may refuse this label and take others.
+    !matches!(done, Err(Errno::PERM | Errno::OPNOTSUPP))
 }
 
 pub(crate) fn knows_xattr(directory: &OwnedFd, name: &str) -> bool {

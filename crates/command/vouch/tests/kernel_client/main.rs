@@ -17,6 +17,7 @@ mod pnfs;
 #[path = "../end_to_end/prelude.rs"]
 #[allow(unused_imports, reason = "tests without a guest use the rest")]
 mod prelude;
+mod selinux;
 mod server;
 #[path = "../end_to_end/test_site.rs"]
 #[allow(dead_code, reason = "tests without a guest use the rest")]

@@ -78,9 +78,10 @@ fn mode(bits: u32) -> Result<u16, Status> {
     u16::try_from(bits).ok().filter(|bits| bits & !0o7777 == 0).ok_or(Status::INVAL)
 }
 
-/// RFC 7862 §12.2.4: 0 leaves format and policy to the client.
+/// RFC 7862 §12.2.4: 0 leaves format and policy to the client. Linux sends the final NUL too.
 fn label(label: SecLabel<'_>) -> Result<Vec<u8>, Status> {
     let data = label.data.0;
+    let data = data.strip_suffix(b"\0").unwrap_or(data);
     match label.format {
         0 if data.is_empty() || data.contains(&0) => Err(Status::BADLABEL),
         0 => Ok(data.to_vec()),

@@ -92,8 +92,9 @@ fn labels_are_set_by_owner_where_the_export_offers_them() {
         let path = &["export", "f"][..];
         let list = expect_ok(client.run_at(path, &[getattr(&[0, SEC_LABEL])]));
         let supported = attributes(&list[0]).supported_attrs.unwrap();
-        assert_eq!((supported.has(SEC_LABEL), label_of(&list)), (offered, None));
-        let label = packed(0, b"system_u:object_r:etc_t:s0");
+        let unlabeled = offered.then(|| b"system_u:object_r:unlabeled_t:s0".to_vec());
+        assert_eq!((supported.has(SEC_LABEL), label_of(&list)), (offered, unlabeled));
+        let label = packed(0, b"system_u:object_r:etc_t:s0\0");
         let mut set = |label: &Packed| client.status(path, &[setattr(label)]);
         if !offered {
             assert_eq!(set(&label), Status::ATTRNOTSUPP);

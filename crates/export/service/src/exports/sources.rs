@@ -376,10 +376,8 @@ impl Sources {
         warnings: &mut Vec<String>,
         left_out: &mut Vec<String>,
     ) -> Result<Exports, SourceError> {
-        let root = entries
-            .iter()
-            .find(|(entry, _)| first(entry).fsid == Some(Fsid::Root))
-            .map(|(entry, _)| entry.source.clone());
+        let root = entries.iter().find(|(entry, _)| first(entry).fsid == Some(Fsid::Root));
+        let root = root.map(|(entry, _)| entry.source.clone());
         let (mut list, mut kept) = (Vec::new(), HashMap::new());
         let alone = entries.len() == 1;
         // Programs such as `vouch csi` add lists to a directory later.
@@ -413,6 +411,11 @@ impl Sources {
                     continue;
                 }
             };
+            if options.labels && !file_system.traits().labels {
+                warnings.push(format!(
+                    "{name}: security_label is not in force: the file system has no labels, or the server lacks CAP_SYS_ADMIN to set them; docs/exports.md says how to give it"
+                ));
+            }
             let tree_number = file_system.home(&file_system.root()).system.tree_number();
             let (id, fsid) = number(&entry.source, options.fsid, tree_number);
             list.push(Export {
