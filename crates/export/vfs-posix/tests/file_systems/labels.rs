@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use rustix::fs::XattrFlags;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use vouch_vfs::{Blocking, Error, FileSystem as _};
 use vouch_vfs_posix::Options;
 
@@ -33,6 +35,20 @@ fn check(root: &Path) {
     assert_ne!(fs.attributes_of(&made.id).expect("the call succeeds").change, before);
     refused!(fs.set_label(&other, &made.id, b"other_t"), Permission);
     let path = root.join("f");
+    let without_administration = || {
+        let mut less = capabilities(None).expect("it has some");
+        less.effective.remove(CapabilitySet::SYS_ADMIN);
+        less.permitted.remove(CapabilitySet::SYS_ADMIN);
+        set_capabilities(None, less).expect("fewer are allowed");
+        // A kernel with SELinux allows it to the owner.
+        let own = root.join("own");
+        std::fs::write(&own, "").expect("a file");
+        let may = rustix::fs::setxattr(&own, "security.selinux", b"x_t\0", XattrFlags::empty());
+        (export(root, Options::default()).traits().labels, may.is_ok())
+    };
+    let offered = std::thread::scope(|scope| scope.spawn(without_administration).join());
+    let (offered, may) = offered.expect("no panic");
+    assert_eq!(offered, may, "if not, clients with SELinux could create no file");
     let shown = run("getfattr", ["-n", "security.selinux", &path.to_string_lossy()]);
     assert!(shown.expect("it has one").contains("\"system_u:object_r:etc_t:s0"));
 }
