@@ -138,6 +138,8 @@ pub struct Export {
     pub xattrs: bool,
     /// `security_label`: clients see and set the labels of files.
     pub labels: bool,
+    /// `uncacheable`: clients are asked not to cache the data of files.
+    pub uncacheable: bool,
     /// `quota=`, bytes: see [`FileSystem::set_quota`].
     pub quota: Option<u64>,
     /// Servers of the same published tree, this one included, from which clients read in parallel

@@ -64,6 +64,7 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
         acls: true,
         xattrs: true,
         labels: false,
+        uncacheable: false,
         quota: None,
         data_servers: Vec::new(),
     }

@@ -160,6 +160,7 @@ impl PosixFs {
                 .min(NAME_LEN_MAX as u32),
             xattrs: probe::knows_xattr(&mount.fd, "user.vouch"),
             labels: probe::sets_labels(&mount.fd),
+            uncacheable: false,
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
             clone_block_len: if options.snapshot.is_some() {
                 0

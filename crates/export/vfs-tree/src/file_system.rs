@@ -117,6 +117,7 @@ impl FileSystem for TreeFs {
             xattrs: has_xattrs,
             acls: has_xattrs,
             labels: false,
+            uncacheable: false,
             clone_block_len: 0,
             sparse: true,
             change_grows: false,

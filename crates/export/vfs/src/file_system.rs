@@ -18,6 +18,8 @@ pub struct Traits {
     pub acls: bool,
     /// Of mandatory access control.
     pub labels: bool,
+    /// Clients are asked not to cache the data of files.
+    pub uncacheable: bool,
     /// Of [`OpenFile::clone_range`], bytes; 0 without support.
     pub clone_block_len: u32,
     /// Holes are found, and take no space.

@@ -24,6 +24,7 @@ pub(crate) fn encode(
         (Attr::TIME_ACCESS_SET, true),
         (Attr::TIME_MODIFY_SET, true),
         (Attr::SEC_LABEL, view.label.is_none()),
+        (Attr::UNCACHEABLE_FILE_DATA, view.attributes.file_type != FileType::Regular),
         (Attr::MODE_SET_MASKED, true),
         (Attr::MODE_UMASK, true),
         (Attr::TIME_DELEG_ACCESS, true),
@@ -123,6 +124,7 @@ fn value(
             // RFC 7862 §12.2.4: 0 leaves format and policy to the client.
             SecLabel { format: 0, policy: 0, data: label }.encode(out);
         }
+        Attr::UNCACHEABLE_FILE_DATA => out.bool(true),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
         other => space(view, other, out),
     }

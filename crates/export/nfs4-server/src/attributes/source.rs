@@ -18,6 +18,7 @@ pub(crate) const PSEUDO_TRAITS: Traits = Traits {
     xattrs: false,
     acls: false,
     labels: false,
+    uncacheable: false,
     clone_block_len: 0,
     sparse: false,
     change_grows: true,

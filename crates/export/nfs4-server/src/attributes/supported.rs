@@ -70,7 +70,7 @@ const MINOR_1: Bitmap = Bitmap::of(&[
     Attr::SUPPATTR_EXCLCREAT.0,
     Attr::FS_CHARSET_CAP.0,
 ]);
-/// RFC 7862 §12; RFC 8275; RFC 8276; RFC 9754.
+/// RFC 7862 §12; RFC 8275; RFC 8276; RFC 9754; draft-ietf-nfsv4-uncacheable-files.
 const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::CLONE_BLKSIZE.0,
     Attr::SPACE_FREED.0,
@@ -81,6 +81,7 @@ const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::TIME_DELEG_ACCESS.0,
     Attr::TIME_DELEG_MODIFY.0,
     Attr::OPEN_ARGUMENTS.0,
+    Attr::UNCACHEABLE_FILE_DATA.0,
 ]);
 
 /// RFC 9754 §3.
@@ -116,6 +117,9 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool, has_layouts: 
     }
     if !traits.labels {
         all = all.without(Attr::SEC_LABEL.0);
+    }
+    if !traits.uncacheable {
+        all = all.without(Attr::UNCACHEABLE_FILE_DATA.0);
     }
     if !quotas {
         all = all.minus(QUOTA);

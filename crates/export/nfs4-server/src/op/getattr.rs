@@ -1,7 +1,9 @@
 //! GETATTR (RFC 8881 §18.7).
 
+use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::{GetattrArgs, Op};
 use vouch_nfs4::{Attributes, Status};
+use vouch_vfs::FileType;
 
 use crate::attributes;
 use crate::compound::context::CompoundContext;
@@ -23,6 +25,11 @@ pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> 
         (object, _) => (object?, args.wanted),
     };
     let view = delegation_conflict::current_view(context, &object, wanted)?;
+    // draft-ietf-nfsv4-uncacheable-files.
+    let uncacheable = wanted.and(view.supported()).has(Attr::UNCACHEABLE_FILE_DATA.0);
+    if uncacheable && view.attributes.file_type != FileType::Regular {
+        return Err(Status::INVAL.into());
+    }
     context.out.u32(Op::GETATTR.0);
     context.out.u32(Status::OK.0);
     let owners = context.owners();

@@ -334,6 +334,7 @@ impl Site {
             acls: traits.acls && acls,
             xattrs: traits.xattrs && xattrs,
             labels: traits.labels && self.export.labels,
+            uncacheable: self.export.uncacheable,
             ..traits
         }
     }

@@ -115,6 +115,32 @@ fn labels_are_set_by_owner_where_the_export_offers_them() {
     }
 }
 
+/// Option uncacheable; draft-ietf-nfsv4-uncacheable-files.
+#[test]
+fn regular_files_of_uncacheable_export_say_so() {
+    const UNCACHEABLE: u32 = 87;
+    for offered in [true, false] {
+        let files = Arc::new(MemoryFs::new());
+        let plain = export(7, &["export"], &files, sys_access());
+        let fixture = Fixture::with_exports(files, vec![Export { uncacheable: offered, ..plain }]);
+        let mut client = Client::new(&fixture, "one", 0);
+        client.create("f");
+        let list = expect_ok(client.run_at(&["export", "f"], &[getattr(&[0, UNCACHEABLE])]));
+        let seen = attributes(&list[0]);
+        assert_eq!(seen.uncacheable_file_data, offered.then_some(true));
+        assert_eq!(seen.supported_attrs.unwrap().has(UNCACHEABLE), offered);
+        let of_directory = client.status(&["export"], &[getattr(&[UNCACHEABLE])]);
+        let set = Attributes { uncacheable_file_data: Some(false), ..Attributes::default() };
+        let set = Packed::one(UNCACHEABLE, set);
+        let setting = client.status(&["export", "f"], &[setattr(&set)]);
+        let expected = match offered {
+            true => (Status::INVAL, Status::INVAL),
+            false => (Status::OK, Status::ATTRNOTSUPP),
+        };
+        assert_eq!((of_directory, setting), expected);
+    }
+}
+
 // RFC 8881 §18.30.
 #[test]
 fn setattr_values_are_returned_by_getattr() {

@@ -64,6 +64,7 @@ pub(super) fn first(entry: &Entry) -> Options {
         options.no_acl |= client.options.no_acl;
         options.no_xattr |= client.options.no_xattr;
         options.labels |= client.options.labels;
+        options.uncacheable |= client.options.uncacheable;
         options.io_mode = options.io_mode.or(client.options.io_mode);
         options.quota = options.quota.or(client.options.quota);
         options.data_servers =

@@ -179,12 +179,12 @@ mod tests {
     #[test]
     fn shown_options_are_a_valid_list_with_the_same_rights() {
         let text = "/a 192.0.2.0/24(sec=krb5,rw,anongid=9,fsid=7,mp=/m) @g(ro,insecure,machine_writes,replicas=/p@h+[2001:db8::1]:/q@i)\n\
-                    tree:@x,y *(no_delegations,no_acl,no_xattr,security_label,pnfs=192.0.2.1+192.0.2.2:2050,fsid=00112233445566778899aabbccddeeff,crossmnt)\n\
+                    tree:@x,y *(no_delegations,no_acl,no_xattr,security_label,uncacheable,pnfs=192.0.2.1+192.0.2.2:2050,fsid=00112233445566778899aabbccddeeff,crossmnt)\n\
                     /c *(snapshots=/snaps/daily-*/data,snapdir=visible)\n/d *(snapshots=.snap,quota=2T,io=direct:64k)\n";
         let first = lines(&check(text, None).unwrap());
         let shown: String = first.iter().map(|line| format!("{line}\n")).collect();
         for option in [
-            "no_delegations,no_acl,no_xattr,security_label",
+            "no_delegations,no_acl,no_xattr,security_label,uncacheable",
             "snapshots=/snaps/daily-*/data,snapdir=visible",
             "quota=2199023255552,io=direct:65536,snapshots=./.snap/*",
         ] {

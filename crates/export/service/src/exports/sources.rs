@@ -431,6 +431,7 @@ impl Sources {
                 acls: !options.no_acl,
                 xattrs: !options.no_xattr,
                 labels: options.labels,
+                uncacheable: options.uncacheable,
                 quota: options.quota,
                 data_servers: options.data_servers.unwrap_or_default(),
             });
@@ -506,12 +507,10 @@ fn require_same_options(entry: &Entry, options: &Options, name: &str) -> Result<
 }
 
 pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> Vec<String> {
-    let shown = |source: &str| printable(source.as_bytes());
     let warning = |(source, upper): &(Arc<str>, Arc<str>)| {
+        let [source, upper] = [source, upper].map(|path| printable(path.as_bytes()));
         format!(
-            "{} is below {}, which has no directory of that name; clients reach it through an empty pseudo directory",
-            shown(source),
-            shown(upper)
+            "{source} is below {upper}, which has no directory of that name; clients reach it through an empty pseudo directory"
         )
     };
     engine.exports_without_directory().iter().map(warning).collect()

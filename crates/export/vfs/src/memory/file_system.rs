@@ -100,6 +100,7 @@ impl FileSystem for MemoryFs {
             xattrs: true,
             acls: true,
             labels: true,
+            uncacheable: false,
             clone_block_len: super::data::PAGE_LEN as u32,
             sparse: true,
             change_grows: true,

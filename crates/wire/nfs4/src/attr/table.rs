@@ -177,6 +177,7 @@ attributes! { 'a;
     /// Only in CB_GETATTR replies and in SETATTR.
     85 TIME_DELEG_MODIFY time_deleg_modify: Time;
     86 OPEN_ARGUMENTS open_arguments: OpenArguments;
+    87 UNCACHEABLE_FILE_DATA uncacheable_file_data: bool;
 }
 
 impl Attributes<'_> {

@@ -27,6 +27,7 @@ fn export(files: &Arc<MemoryFs>) -> Export {
         acls: true,
         xattrs: true,
         labels: false,
+        uncacheable: false,
         quota: None,
         data_servers: Vec::new(),
         locations: Default::default(),

@@ -45,6 +45,8 @@ pub(crate) struct Options {
     pub(crate) no_xattr: bool,
     /// `security_label`.
     pub(crate) labels: bool,
+    /// `uncacheable`, an extension.
+    pub(crate) uncacheable: bool,
     /// `qos=`, an extension.
     pub(crate) qos: Option<Qos>,
     /// `io=`, an extension.
@@ -105,6 +107,7 @@ impl Default for Options {
             no_acl: false,
             no_xattr: false,
             labels: false,
+            uncacheable: false,
             qos: None,
             io_mode: None,
             quota: None,

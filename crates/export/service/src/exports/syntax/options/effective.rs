@@ -43,6 +43,7 @@ impl Options {
             (self.no_acl, "no_acl"),
             (self.no_xattr, "no_xattr"),
             (self.labels, "security_label"),
+            (self.uncacheable, "uncacheable"),
         ] {
             list.extend(is_set.then(|| name.into()));
         }

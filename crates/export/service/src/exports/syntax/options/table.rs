@@ -96,6 +96,7 @@ pub(super) const OPTIONS: &[OptionRow] = &[
     flag("no_acl", |options| options.no_acl = true),
     flag("no_xattr", |options| options.no_xattr = true),
     flag("security_label", |options| options.labels = true),
+    flag("uncacheable", |options| options.uncacheable = true),
     valued("qos", "ops:RATE+bytes:RATE+…", |options, written| {
         options.qos = Some(qos::parse(written.value).ok_or_else(|| {
             option_error(

@@ -96,7 +96,7 @@ fn each_option_of_nfs_utils_is_taken_or_ignored_with_a_reason() {
 
 #[test]
 fn options_of_our_own_cause_no_warning() {
-    let options = "machine_writes no_delegations no_acl no_xattr quota=1M quota=2t io=buffered io=uncached io=direct io=direct:64k snapshots snapshots=/snaps snapshots=.snap snapshots=/snaps/*/data snapdir=visible snapdir=hidden \
+    let options = "machine_writes no_delegations no_acl no_xattr uncacheable quota=1M quota=2t io=buffered io=uncached io=direct io=direct:64k snapshots snapshots=/snaps snapshots=.snap snapshots=/snaps/*/data snapdir=visible snapdir=hidden \
                    pnfs=192.0.2.1+[2001:db8::1]:2050";
     for option in options.split_ascii_whitespace() {
         assert_eq!(read(option).1, [], "{option}");
