@@ -369,18 +369,23 @@ impl Fetcher {
         // A server without range requests sends the whole file.
         let (mut skip, want) = match (status(&response), wanted.range.as_ref()) {
             (StatusCode::OK, None) => (0, None),
-            (StatusCode::PARTIAL_CONTENT, Some(range))
+            // `rclone serve s3` answers a range with 200 and Content-Range (1.75).
+            (StatusCode::PARTIAL_CONTENT | StatusCode::OK, Some(range))
                 if response.range_start == Some(range.start) =>
             {
                 (0, Some(range.end - range.start))
             }
-            (StatusCode::OK, Some(range)) if range.end <= SKIPPED_LEN_MAX => {
+            (StatusCode::OK, Some(range))
+                if response.range_start.is_none() && range.end <= SKIPPED_LEN_MAX =>
+            {
                 (range.start, Some(range.end - range.start))
             }
-            (StatusCode::OK, Some(_)) => {
+            (StatusCode::OK, Some(_)) if response.range_start.is_none() => {
                 return refuse(&"the server does not answer range requests");
             }
-            (StatusCode::PARTIAL_CONTENT, _) => return refuse(&"the server sent another range"),
+            (StatusCode::PARTIAL_CONTENT | StatusCode::OK, _) => {
+                return refuse(&"the server sent another range");
+            }
             (status @ (StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN), _) => {
                 return Err(ReadError::Answer(FetchError::NotFound(
                     wanted.path.to_owned(),
