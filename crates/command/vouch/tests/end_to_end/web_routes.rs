@@ -45,6 +45,22 @@ fn proxies_of_the_environment_are_used() {
     site.run_err(6, &by_address);
 }
 
+/// As in small containers.
+#[test]
+fn system_without_authorities_reads_over_plain_http() {
+    let (mut site, _replica) = TestSite::served();
+    let name = site.name("");
+    let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
+    site.environment = without_authorities();
+    let url = format!("http://127.0.0.1:{}/{hostid}", site.port);
+    let cat = format!("cat --no-cache --only-replicas --replica {url} {name}/hello");
+    assert_eq!(site.run_ok(&cat), "hello world\n");
+}
+
+fn without_authorities() -> Vec<(&'static str, String)> {
+    ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(|name| (name, "/nonexistent".into())).to_vec()
+}
+
 #[test]
 #[ignore = "needs nginx"]
 fn web_server_with_http2_is_asked_by_it() {
@@ -69,4 +85,9 @@ fn web_server_with_http2_is_asked_by_it() {
     let log = || std::fs::read_to_string(site.path("combined.log")).unwrap_or_default();
     assert!(eventually(Duration::from_secs(10), || log().contains("/db/packs/")), "{}", log());
     assert!(log().lines().all(|line| line.contains("HTTP/2.0\"")), "{}", log());
+
+    site.environment = without_authorities();
+    let cat = format!("cat --no-cache --only-replicas --replica {url} {}/hello", site.name(""));
+    let error = site.run_err(6, &cat);
+    assert_contains!(error, "install the package ca-certificates");
 }

@@ -49,6 +49,8 @@ pub(super) struct Network {
     /// True if the proxy resolves host names.
     is_proxied: bool,
     may_be_proxied: bool,
+    /// False on small systems: then only plain HTTP works.
+    has_authorities: bool,
 }
 
 impl Network {
@@ -60,50 +62,70 @@ impl Network {
         tls: &ReplicaTls,
     ) -> crate::Result<Self> {
         vouch_tls::install_provider();
-        let builder = Client::builder()
-            .connect_timeout(connect_timeout)
-            .read_timeout(timeout)
-            .redirect(Policy::limited(REDIRECTS_MAX))
-            .tcp_nodelay(true)
-            // Redirections too.
-            .https_only(tls.is_required())
-            .user_agent(USER_AGENT);
-        let builder = match tls.authorities() {
-            None => builder,
-            Some(found) => builder.tls_certs_only(
-                found.iter().filter_map(|one| reqwest::Certificate::from_der(one).ok()),
-            ),
-        };
-        let builder = match proxy {
-            "environment" => with_environment_proxies(builder),
-            "DIRECT" => builder.no_proxy(),
+        let named = match proxy {
+            "environment" | "DIRECT" => None,
             url => {
                 let why = "not a proxy; expected http://HOST:PORT, socks5://HOST:PORT, DIRECT, or pac: or pac-strict: and the URL or file of a script";
-                let proxy = parse_proxy(url).ok_or_else(|| Error::Path {
+                Some(parse_proxy(url).ok_or_else(|| Error::Path {
                     path: format!("'{}'", super::url::without_userinfo(url)).into_bytes(),
                     why,
-                })?;
-                builder.no_proxy().proxy(proxy)
+                })?)
             }
         };
-        let is_proxied = !matches!(proxy, "environment" | "DIRECT");
+        let builder = || {
+            let builder = Client::builder()
+                .connect_timeout(connect_timeout)
+                .read_timeout(timeout)
+                .redirect(Policy::limited(REDIRECTS_MAX))
+                .tcp_nodelay(true)
+                // Redirections too.
+                .https_only(tls.is_required())
+                .user_agent(USER_AGENT);
+            let builder = match tls.authorities() {
+                None => builder,
+                Some(found) => builder.tls_certs_only(
+                    found.iter().filter_map(|one| reqwest::Certificate::from_der(one).ok()),
+                ),
+            };
+            match &named {
+                Some(proxy) => builder.no_proxy().proxy(proxy.clone()),
+                None if proxy == "DIRECT" => builder.no_proxy(),
+                None => with_environment_proxies(builder),
+            }
+        };
+        let (client, has_authorities) = build(builder, tls.authorities().is_some())
+            .map_err(|error| Error::Authorities { what: chain(&error) })?;
+        let is_proxied = named.is_some();
         let may_be_proxied = proxy == "environment" && !EnvironmentProxies::of_process().is_empty();
-        builder
-            .build()
-            .map(|client| Self { client, is_proxied, may_be_proxied })
-            .map_err(|error| Error::Damaged { what: format!("HTTP client: {}", chain(&error)) })
+        Ok(Self { client, is_proxied, may_be_proxied, has_authorities })
+    }
+}
+
+/// False: the system has no authorities' certificates, so the client trusts no server's.
+fn build(
+    builder: impl Fn() -> ClientBuilder,
+    has_own_authorities: bool,
+) -> reqwest::Result<(Client, bool)> {
+    match builder().build() {
+        Err(_) if !has_own_authorities => {
+            builder().tls_certs_only([]).build().map(|client| (client, false))
+        }
+        built => built.map(|client| (client, true)),
     }
 }
 
 /// For few requests of another protocol. Follows no redirection.
 pub(crate) fn plain_client(connect_timeout: Duration) -> Result<Client, String> {
     vouch_tls::install_provider();
-    let builder = Client::builder()
-        .connect_timeout(connect_timeout)
-        .redirect(Policy::none())
-        .tcp_nodelay(true)
-        .user_agent(USER_AGENT);
-    with_environment_proxies(builder).build().map_err(|error| chain(&error))
+    let builder = || {
+        let builder = Client::builder()
+            .connect_timeout(connect_timeout)
+            .redirect(Policy::none())
+            .tcp_nodelay(true)
+            .user_agent(USER_AGENT);
+        with_environment_proxies(builder)
+    };
+    build(builder, false).map(|(client, _)| client).map_err(|error| chain(&error))
 }
 
 fn with_environment_proxies(builder: ClientBuilder) -> ClientBuilder {
@@ -126,6 +148,9 @@ impl Network {
                 )
             }
             Some((_, why)) => format!("the name {host} does not resolve: {why}"),
+            None if !self.has_authorities && text.contains("UnknownIssuer") => format!(
+                "{text}; this system has no certificates of authorities: install the package ca-certificates, or name a file of them"
+            ),
             None => text,
         }
     }
