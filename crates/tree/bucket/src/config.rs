@@ -46,7 +46,7 @@ impl Config {
         };
         let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_MAX };
         let mut builder = AmazonS3Builder::from_env()
-            .with_client_options(client)
+            .with_client_options(client.clone())
             .with_retry(retry)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_bucket_name(&address.bucket);
@@ -66,8 +66,11 @@ impl Config {
         } else if let Some(region) = set("AWS_REGION") {
             builder = builder.with_region(region);
         }
+        // Small containers have no certificates of authorities; plain HTTP needs none.
+        let without_system = client.with_no_system_certificates(true);
         let build = |builder: AmazonS3Builder| {
-            builder.build().map_err(|error| {
+            let without = || builder.clone().with_client_options(without_system.clone()).build();
+            builder.clone().build().or_else(|_| without()).map_err(|error| {
                 invalid(format!("{address}: the configuration of the bucket is not valid: {error}; check the variables AWS_*"))
             })
         };
