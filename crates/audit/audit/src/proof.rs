@@ -108,6 +108,9 @@ impl Proof {
             seals.push(Seal::decode(seal).ok_or(ProofError::Malformed)?);
             rest = after;
         }
+        if has_pairs != seals.iter().any(|seal| seal.pair.is_some()) {
+            return Err(ProofError::Malformed);
+        }
         let (path, frame) =
             rest.split_at_checked(path_len * size_of::<Hash>()).ok_or(ProofError::Malformed)?;
         let path: &[Hash] = path.as_chunks().0;

@@ -156,3 +156,22 @@ fn too_long_proof_and_false_seal_count_are_refused() {
     bytes.resize(PROOF_LEN_MAX + 1, 0);
     assert_eq!(Proof::decode(&bytes), Err(ProofError::Length));
 }
+
+#[test]
+fn proof_has_one_encoding() {
+    let directory = written_trail(8);
+    let mut proof = prove(directory.path(), 8, None).unwrap().unwrap();
+    assert_eq!(Proof::decode(&proof.encode()).as_ref(), Ok(&proof));
+    proof.seals.iter_mut().for_each(|seal| seal.pair = None);
+    let classic = proof.encode();
+    assert_eq!(Proof::decode(&classic).as_ref(), Ok(&proof));
+    // The same seals in the form for pairs, of which there is none.
+    let mut second_form = [b"VOUCHPF2", &classic[8..24]].concat();
+    for seal in proof.seals.iter().map(crate::seal::Seal::encode) {
+        second_form.extend_from_slice(&(seal.len() as u32).to_le_bytes());
+        second_form.extend_from_slice(&seal);
+    }
+    let seals_len: usize = proof.seals.iter().map(|seal| seal.encode().len()).sum();
+    second_form.extend_from_slice(&classic[24 + seals_len..]);
+    assert_eq!(Proof::decode(&second_form), Err(ProofError::Malformed));
+}
