@@ -268,6 +268,8 @@ fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
     )));
     let mut slow =
         slow.current_dir(site.path("")).stdin(Stdio::null()).spawn().expect("curl starts");
+    let received = || std::fs::metadata(site.path("slow")).map_or(0, |found| found.len());
+    within(20, "no byte of the pack arrives", || received() > 0);
     certificate(&site, "localhost", "second.pem");
     let trusts = |file: &str| {
         let page = format!("https://localhost:{port}/{hostid}/manifest");
