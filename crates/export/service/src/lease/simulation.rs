@@ -2,6 +2,8 @@
 //! different rates, kills, fencing. Two heads must never have the right to serve at once.
 //!
 //! Time is real time in nanoseconds; each head sees it through its own clock.
+//!
+//! `VOUCH_WORLD_SEEDS` sets how many cases run, `VOUCH_WORLD_FIRST` the first one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -335,9 +337,14 @@ impl Simulation {
 }
 
 #[test]
-fn two_heads_never_serve_at_once_in_500_seeded_cases() {
+fn two_heads_never_serve_at_once_in_seeded_cases() {
+    let from_environment = |name, default| {
+        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let cases = from_environment("VOUCH_WORLD_SEEDS", CASES);
+    let first: u64 = from_environment("VOUCH_WORLD_FIRST", 0);
     let (mut takeovers, mut fenced) = (0, 0);
-    for seed in 0..CASES {
+    for seed in first..first + cases {
         let mut simulation = Simulation::new(seed, false);
         let result = simulation.run(CASE_LEN_NS);
         assert_eq!(result, Ok(()), "seed {seed}");
@@ -346,8 +353,9 @@ fn two_heads_never_serve_at_once_in_500_seeded_cases() {
         takeovers += simulation.takeovers;
         fenced += simulation.fenced;
     }
-    println!("{CASES} cases, {takeovers} takeovers, {fenced} successes of the fencing program");
-    assert!(takeovers > 4 * CASES && fenced > CASES / 2, "{takeovers} takeovers, {fenced} fenced");
+    println!("{cases} cases, {takeovers} takeovers, {fenced} successes of the fencing program");
+    let is_disturbed = takeovers > 4 * cases && fenced > cases / 2;
+    assert!(is_disturbed || cases < CASES, "{takeovers} takeovers, {fenced} fenced");
 }
 
 #[test]
