@@ -19,7 +19,7 @@ else
 fi
 script/guest/boot image "$work/root" "$work/image"
 rm -rf --one-file-system "$work/root"
-boot() { script/guest/boot run -i "$index" -t 240 -e "NAME=$name" -f "$here/units.sh" "$@"; }
+boot() { script/guest/boot run -i "$index" -t 500 -e "NAME=$name" -f "$here/units.sh" "$@"; }
 boot -f "$work"/vouch_*.deb "$work/image" "$here/install.sh"
 began=$(date +%s%N)
 boot "$work/image" "$here/reboot.sh"
