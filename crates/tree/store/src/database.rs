@@ -72,9 +72,7 @@ impl Database {
         }
         // Final: the directories are durable before the manifest makes this a database.
         Manifest::new(hostid, iv).write(&layout, disk, true)?;
-        let parent =
-            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        disk.sync_dir(parent).map_err(Error::io("sync", parent))
+        sync_parent(path, disk)
     }
 
     pub fn open_read(path: &Path) -> Result<Snapshot> {
@@ -86,6 +84,18 @@ impl Database {
         let orphans = if options.adopt { Orphans::Adopt } else { Orphans::Drop(Duration::MAX) };
         Writer::open(path, &options, orphans)
     }
+}
+
+/// Makes a new database durable, for a creator that may have been killed before it did so.
+pub(crate) fn sync_created(path: &Path, disk: &dyn Disk) -> Result<()> {
+    disk.sync_dir(path).map_err(Error::io("sync", path))?;
+    sync_parent(path, disk)
+}
+
+fn sync_parent(path: &Path, disk: &dyn Disk) -> Result<()> {
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    disk.sync_dir(parent).map_err(Error::io("sync", parent))
 }
 
 fn create_in(

@@ -113,7 +113,7 @@ impl Manifest {
         Self {
             hostid,
             iv,
-            generation: 1,
+            generation: GENERATION_OF_NEW,
             next_pack: 1,
             next_segment: 1,
             packs: Vec::new(),
@@ -258,6 +258,8 @@ fn list<'a, T>(
 
 pub(crate) const MAGIC: [u8; 8] = *b"VOUCHDB\n";
 const VERSION: u32 = 1;
+/// Before the first commit.
+pub(crate) const GENERATION_OF_NEW: u64 = 1;
 const HEADER_LEN: usize = 8 + 4 + 32;
 
 pub(crate) const PACK_COUNT_MAX: usize = 4 << 20;

@@ -11,13 +11,14 @@ use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_tree::statement::revocation_reason;
 use vouch_tree::{BlockHandle, HostId, Iv};
 
+use crate::database::sync_created;
 use crate::disk::{Disk, SystemDisk};
 use crate::frames::checked_kind;
 use crate::garbage::Garbage;
 use crate::index::{Index, PackPosition};
 use crate::layout::{Layout, PackClass};
 use crate::lock::WriterLock;
-use crate::manifest::{Manifest, Revision};
+use crate::manifest::{GENERATION_OF_NEW, Manifest, Revision};
 use crate::pack;
 use crate::pack_file::{Location, PackFiles};
 use crate::pack_stream::{FileFactory, LANE_COUNT_MAX, PackStream, Unsynced};
@@ -132,6 +133,9 @@ impl Writer {
         let manifest = view.manifest().clone();
         // Each object of a bucket costs a request.
         let is_local = layout.bucket().is_none();
+        if is_local && manifest.generation == GENERATION_OF_NEW {
+            sync_created(layout.root(), &*options.disk)?;
+        }
         let pack_len = options.pack_len.or((!is_local).then_some(pack::PACK_LEN_MAX));
         let file_factory = FileFactory {
             disk: layout.disk(&options.disk),

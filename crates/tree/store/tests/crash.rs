@@ -332,6 +332,40 @@ fn power_cut_during_creation_leaves_none_or_usable_database() {
     }
 }
 
+/// The first creator was killed before its last syncs, so the next writer makes them up. Else a power
+/// cut leaves its packs without a manifest, which nobody may overwrite.
+#[test]
+fn power_cut_after_killed_creation_leaves_none_or_usable_database() {
+    let dir = fixtures::fast_dir();
+    let (from, recording) = (dir.path().join("live"), RecordingDisk::default());
+    std::fs::create_dir(&from).unwrap();
+    let db = from.join("db");
+    Database::create_on(&recording, &db, HOSTID, IV).unwrap();
+    let created = recording.steps().len();
+    let disk: Arc<dyn Disk> = Arc::new(recording.clone());
+    let writer =
+        Database::open_write(&db, WriteOptions { disk, ..WriteOptions::default() }).unwrap();
+    writer.commit(try_revision(&writer, 1, leaves(1)).unwrap()).unwrap();
+    let mut steps = recording.steps();
+    let is_rename = |step: &Step| matches!(step, Step::Rename(..));
+    let killed = 1 + steps[..created].iter().position(is_rename).unwrap();
+    assert!(killed < created, "the creation syncs after its rename");
+    steps.drain(killed..created);
+    let to = dir.path().join("cut");
+    for (at, seed) in (0..=steps.len()).flat_map(|at| (0..16).map(move |seed| (at, seed))) {
+        std::fs::create_dir(&to).unwrap();
+        cut(&steps[..at], seed, &from, &to);
+        let what = format!("after step {at}, seed {seed}");
+        Database::ensure(&QuietDisk, &to.join("db"), HOSTID, IV, Duration::ZERO)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let writer = Database::open_write(&to.join("db"), options_without_sync())
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(at < steps.len() || writer.revisions().len() == 1, "{what}: a revision is lost");
+        drop(writer);
+        std::fs::remove_dir_all(&to).unwrap();
+    }
+}
+
 fn describe(step: &Step) -> String {
     match step {
         Step::Append(id, bytes) => format!("append {} bytes to file {id}", bytes.len()),
