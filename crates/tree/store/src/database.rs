@@ -9,6 +9,7 @@ use crate::disk::{Disk, SystemDisk};
 use crate::layout::Layout;
 use crate::lock::WriterLock;
 use crate::manifest::Manifest;
+use crate::view::sync_parent;
 use crate::writer::Orphans;
 use crate::{Error, Result, Snapshot, WriteOptions, Writer};
 
@@ -84,18 +85,6 @@ impl Database {
         let orphans = if options.adopt { Orphans::Adopt } else { Orphans::Drop(Duration::MAX) };
         Writer::open(path, &options, orphans)
     }
-}
-
-/// Makes a new database durable, for a creator that may have been killed before it did so.
-pub(crate) fn sync_created(path: &Path, disk: &dyn Disk) -> Result<()> {
-    disk.sync_dir(path).map_err(Error::io("sync", path))?;
-    sync_parent(path, disk)
-}
-
-fn sync_parent(path: &Path, disk: &dyn Disk) -> Result<()> {
-    let parent =
-        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    disk.sync_dir(parent).map_err(Error::io("sync", parent))
 }
 
 fn create_in(

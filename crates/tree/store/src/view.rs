@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use vouch_log::checkpoint::SignedCheckpoint;
@@ -205,6 +206,18 @@ pub(crate) fn finish_commit(layout: &Layout, disk: &dyn Disk) -> Result<()> {
         disk.sync_dir(layout.root()).map_err(Error::io("sync", layout.root()))?;
     }
     Ok(())
+}
+
+/// Makes a new database durable, for a creator that may have been killed before it did so.
+pub(crate) fn sync_created(path: &Path, disk: &dyn Disk) -> Result<()> {
+    disk.sync_dir(path).map_err(Error::io("sync", path))?;
+    sync_parent(path, disk)
+}
+
+pub(crate) fn sync_parent(path: &Path, disk: &dyn Disk) -> Result<()> {
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    disk.sync_dir(parent).map_err(Error::io("sync", parent))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

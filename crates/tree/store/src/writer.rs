@@ -11,7 +11,6 @@ use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_tree::statement::revocation_reason;
 use vouch_tree::{BlockHandle, HostId, Iv};
 
-use crate::database::sync_created;
 use crate::disk::{Disk, SystemDisk};
 use crate::frames::checked_kind;
 use crate::garbage::Garbage;
@@ -23,7 +22,7 @@ use crate::pack;
 use crate::pack_file::{Location, PackFiles};
 use crate::pack_stream::{FileFactory, LANE_COUNT_MAX, PackStream, Unsynced};
 use crate::recovery::Unfinished;
-use crate::view::{View, finish_commit};
+use crate::view::{View, finish_commit, sync_created};
 use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
 
 #[derive(Debug, Clone)]

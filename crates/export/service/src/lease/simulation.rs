@@ -338,9 +338,8 @@ impl Simulation {
 
 #[test]
 fn two_heads_never_serve_at_once_in_seeded_cases() {
-    let from_environment = |name, default| {
-        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-    };
+    let from_environment =
+        |name, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
     let cases = from_environment("VOUCH_WORLD_SEEDS", CASES);
     let first: u64 = from_environment("VOUCH_WORLD_FIRST", 0);
     let (mut takeovers, mut fenced) = (0, 0);
