@@ -9,6 +9,8 @@
 //!   earlier head could count on is visible by then, and no later one counts.
 //! - So the earlier head ends within a lease of the last renewal that the new head saw. Each record
 //!   has the length of this lease, because heads may have different ones.
+//! - A head writes no number of a renewal twice, also after a failure that may have been none: a
+//!   standby would take the later one for the earlier one, and count the lease from that.
 
 use super::record::{Epoch, LeaseRecord, Tenure};
 use super::times::LeaseTimes;
@@ -91,6 +93,8 @@ struct ObservedRecord {
 struct Holding {
     /// As last written and checked.
     own: LeaseRecord,
+    /// The last number that a renewal was written with, or a failed one.
+    last_renewal: u64,
     valid_until_ns: u64,
     renew_at_ns: u64,
     renewal: Option<Renewal>,
@@ -178,7 +182,7 @@ impl LeaseMachine {
     /// before a mere claim may still live.
     pub(crate) fn release(&self) -> Option<LeaseRecord> {
         let Phase::Holding(holding) = &self.phase else { return None };
-        let renewal = holding.own.renewal + 1;
+        let renewal = holding.last_renewal + 1;
         holding.is_active().then(|| LeaseRecord {
             renewal,
             tenure: Tenure::Released,
@@ -333,6 +337,7 @@ impl Holding {
         let renew_at_ns =
             if predecessor.is_none() { now_ns } else { began_ns + times.renew_every_ns };
         Holding {
+            last_renewal: own.renewal,
             own,
             valid_until_ns: began_ns + times.lease_ns,
             renew_at_ns,
@@ -355,7 +360,8 @@ impl Holding {
             return Step::ReadLatest;
         }
         if now_ns >= self.renew_at_ns {
-            let renewal = self.own.renewal + 1;
+            self.last_renewal += 1;
+            let renewal = self.last_renewal;
             let record = match &self.predecessor {
                 None => {
                     let (tenure, before, lease_ms) =
@@ -500,6 +506,30 @@ mod tests {
             !is_next_after("a", Tenure::Active, suspect_ns)
                 && !is_next_after("a", Tenure::Released, 0)
         );
+    }
+
+    /// A standby that saw the first one would count from it, although the lease counts from the second.
+    #[test]
+    fn renewal_after_failed_one_has_another_number() {
+        let times = LeaseTimes::of(Duration::from_secs(10));
+        let mut machine = LeaseMachine::new("a".into(), 2, times, Fencing::None);
+        let mut now_ns = 1;
+        assert_eq!(machine.next(now_ns), Step::ReadLatest);
+        machine.done(StepResult::Read(None), now_ns);
+        assert!(matches!(machine.next(now_ns), Step::Claim(_)));
+        machine.done(StepResult::Claimed(true), now_ns);
+        let mut numbers = Vec::new();
+        while numbers.len() < 4 {
+            match machine.next(now_ns) {
+                Step::Renew(record) => {
+                    numbers.push(record.renewal);
+                    machine.done(StepResult::Failed, now_ns);
+                }
+                Step::SleepUntil(at_ns) => now_ns = at_ns,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(numbers, [1, 2, 3, 4]);
     }
 
     #[test]
