@@ -202,6 +202,8 @@ pub(crate) fn finish_commit(layout: &Layout, disk: &dyn Disk) -> Result<()> {
         // The writer may have been killed before its own sync.
         let synced = disk.reopen(&next).and_then(|file| file.sync());
         synced.map_err(Error::io("sync", &next))?;
+        // Before any reader finds it, as in a commit that is final.
+        disk.sync_dir(layout.root()).map_err(Error::io("sync", layout.root()))?;
         disk.rename(&next, &path).map_err(Error::io("replace", &path))?;
         disk.sync_dir(layout.root()).map_err(Error::io("sync", layout.root()))?;
     }

@@ -260,11 +260,12 @@ fn no_seed_breaks_a_promise() {
 /// A killed publisher's revision was seen by a mirror, a power cut took it back, and the next one had
 /// its number. With seed 65, a writer completed a commit whose manifest the killed one had not synced.
 /// With 20621 and 44164, the creator was killed before its last sync, and a power cut left its
-/// successor's packs without a manifest.
+/// successor's packs without a manifest. With 51065, a writer that completed a commit was killed too, and
+/// the power cut took back what neither had synced.
 #[test]
 fn seeds_that_broke_a_promise_keep_it() {
     let dir = memory_dir();
-    for seed in [65, 5034, 6661, 20621, 44164] {
+    for seed in [65, 5034, 6661, 20621, 44164, 51065] {
         let (events, failure) = run(seed, dir.path());
         assert_eq!(failure, None, "seed {seed}:\n{}", events.join("\n"));
     }
